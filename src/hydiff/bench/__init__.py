@@ -1,8 +1,8 @@
-"""The benchmark: run matrices, resumable cell by cell, and the tables and figures made of them.
+"""The benchmark: run matrices that can be resumed cell by cell, and their tables and figures.
 
-FOLDER/NAME.csv         one row a cell, appended as it is done
-FOLDER/NAME.md .tex     the table, the paper's figures beside ours
-FOLDER/NAME.table.csv   the same for machines
+FOLDER/NAME.csv         one row for each cell, appended when the cell is done
+FOLDER/NAME.md .tex     the table, with the paper's figures beside ours
+FOLDER/NAME.table.csv   the same table, for programs
 FOLDER/NAME.parquet     the rows with typed columns, on request
 """
 

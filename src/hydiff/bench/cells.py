@@ -1,4 +1,4 @@
-"""One run of the benchmark: a cell in, a row out.  No method is handed the truth."""
+"""Run one cell of the benchmark, and score it as a row.  No method gets the truth."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ from hydiff.reference.models import ReferencePlanes
 from hydiff.reference.planes import prepare
 
 INPUT = "input"  # the zero-filled measurement itself
-BAND = "band"  # instead of a noise level: one for each band
-BAND_RANGE = (0.02, 0.3)  # between which those are drawn, the same for every seed
+BAND = "band"  # in place of a noise level: a level for each band
+BAND_RANGE = (0.02, 0.3)  # range of these levels, which are the same for every seed
 ESTIMATED = "estimated"  # the method estimates the noise level
-OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise", "reference")  # not the method's
-HANDED_IN = ("weights", "wavelengths", "space", "references")  # not what a row is about
-TRAINED = "trained by"  # begins the note on what was spent before the fill
+# settings that are not of the method
+OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise", "reference")
+HANDED_IN = ("weights", "wavelengths", "space", "references")  # left out of the settings in a row
+TRAINED = "trained by"  # first words of the note on training before the fill
 
 Level = float | str
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that decides a result."""
+    """One run: everything that determines its result."""
 
     method: str
     scene: str
     mask: str
-    sigma_y: Level = 0.0  # on the truth's [0, 1]; or BAND
+    sigma_y: Level = 0.0  # in the unit of the truth, [0, 1]; or BAND
     seed: int = 0
     settings: str = "{}"  # JSON: changed settings, and a preset, "tuned": 1, "offline": crops,
     #                       "budget" of auto, "noise": "estimated", "reference": 1
@@ -68,30 +69,30 @@ class Cell:
 
 
 def level_of(text: str) -> Level:
-    """The noise level of a text in a row or a command."""
+    """Return the noise level that a text of a row or a command stands for."""
     return BAND if text == BAND else float(text)
 
 
 def settings_hash(cell: Cell) -> str:
-    """Of all settings that a cell runs with: a changed default makes it another cell."""
+    """Return a hash of all settings of a cell; a changed default changes it, too."""
     if cell.method == INPUT:
         return "-"
-    own = {k: cell.own(k) for k in ("tuned", "offline")}
+    extras = {k: cell.own(k) for k in ("tuned", "offline")}
     if cell.own("tuned"):
-        own |= {"tuned": (TUNING.get(cell.method), SHORT.get(cell.method))}
+        extras |= {"tuned": (TUNING.get(cell.method), SHORT.get(cell.method))}
     if cell.own("noise"):
-        own |= {"noise": cell.own("noise")}
+        extras |= {"noise": cell.own("noise")}
     if cell.own("reference"):
-        own |= {"reference": repr((auto.WITH_REFERENCE, auto.REFERENCE_RULES))}
+        extras |= {"reference": repr((auto.WITH_REFERENCE, auto.REFERENCE_RULES))}
     if cell.method == auto.NAME:
         name = cell.own("budget")
         budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES))
-        return fingerprint(budgets, own, *((auto.NOISE_RULES,) if cell.noisy else ()))[:12]
+        return fingerprint(budgets, extras, *((auto.NOISE_RULES,) if cell.noisy else ()))[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = declared(cell.method).rules
-    newer = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
+    newer_rules = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
     identity = row_settings(chosen, cell.noisy)
-    return fingerprint(identity, own, *newer)[:12]
+    return fingerprint(identity, extras, *newer_rules)[:12]
 
 
 def sigmas(level: Level, bands: int) -> Floats:
@@ -102,7 +103,7 @@ def sigmas(level: Level, bands: int) -> Floats:
 
 
 def measure(truth: Floats, observed: Bools, level: Level, seed: int) -> Floats:
-    """y = M x + n (bands, rows, cols), NaN where nothing was observed: all a method gets."""
+    """Return y = M x + n (bands, rows, cols), NaN in the gaps: the only data a method gets."""
     noise = np.random.default_rng(seed).standard_normal(truth.shape)
     return np.where(observed, truth + sigmas(level, len(truth))[:, None, None] * noise, np.nan)
 
@@ -116,12 +117,12 @@ class Damaged(NamedTuple):
 
     @property
     def with_gaps(self) -> Floats:
-        """y, NaN also where a caller has hidden more."""
+        """y, with NaN also at entries that were hidden afterwards."""
         return np.where(self.observed, self.y, np.nan)
 
     @property
     def sigma_y(self) -> Sigma:
-        """The noise level that a method gets."""
+        """The noise level for the method: (bands,), or "auto" if it is to estimate it."""
         estimated = self.cell.own("noise") == ESTIMATED
         return "auto" if estimated else sigmas(self.cell.sigma_y, len(self.y))
 
@@ -159,9 +160,9 @@ KINDS = {c: str if c in TEXT else int if c in WHOLE else float for c in COLUMNS}
 def run(
     group: Sequence[Cell], *, device: str = "auto", files: scenes.Files | None = None
 ) -> list[tuple[dict[str, Any], Floats]]:
-    """The rows of cells of one method, and the results (bands, rows, cols) that they score.
+    """Return the rows of cells of one method, and the results (bands, rows, cols) that they score.
 
-    Learned methods are fitted side by side; each cell is charged its share of the time.
+    Learned methods are fitted side by side; each cell is assigned an equal share of the time.
     """
     began = time.perf_counter()
     truths = [scenes.load(cell.scene, files) for cell in group]
@@ -177,7 +178,7 @@ def run(
 
 
 def score(damaged: Damaged, truth: Floats, estimate: CellEstimate) -> tuple[dict[str, Any], Floats]:
-    """The row of an estimate, and the result (bands, rows, cols) that it scores."""
+    """Return the row of an estimate, and the result (bands, rows, cols) that it scores."""
     cell, y, observed = damaged
     # an entry without an estimate stays as in the input: 0
     raw = np.where(np.isfinite(estimate.raw), estimate.raw, 0.0)
@@ -209,7 +210,7 @@ def score(damaged: Damaged, truth: Floats, estimate: CellEstimate) -> tuple[dict
 
 
 def fill(group: Sequence[Damaged], device: str) -> list[CellEstimate]:
-    """A method's estimates from the measurements alone."""
+    """Return the estimates of a method, computed from the measurements alone."""
     first = group[0].cell
     if first.method == INPUT:
         return [CellEstimate(np.where(d.observed, d.y, 0.0)) for d in group]
@@ -230,7 +231,7 @@ def fill(group: Sequence[Damaged], device: str) -> list[CellEstimate]:
 def _filled(
     group: Sequence[Damaged], device: str, changes: Sequence[Mapping[str, Any]]
 ) -> list[CellEstimate]:
-    """Estimates with the settings of `changes`, one mapping for each member of the group."""
+    """Return estimates with the settings of `changes`, one mapping for each member of the group."""
     if group[0].cell.method == auto.NAME:
         return [_validated(damaged, device) for damaged in group]
     began = time.perf_counter()
@@ -245,10 +246,10 @@ def _filled(
         (as_cube(d.with_gaps), d.observed, c, d.sigma_y, job)
         for d, c, job in zip(group, chosen, jobs, strict=True)
     ]
-    if not chosen[0].facts.learned:  # torch, and the memory that it takes, are not for these
-        fits = [estimate(*each) for each in runs]
+    if not chosen[0].facts.learned:  # needs neither torch nor its memory
+        fits = [estimate(*arguments) for arguments in runs]
     else:
-        fits = estimates([estimating(*each) for each in runs], device)
+        fits = estimates([estimating(*arguments) for arguments in runs], device)
     seconds = (time.perf_counter() - began) / len(group)
     return [
         CellEstimate(
@@ -264,13 +265,13 @@ def _filled(
 
 
 def planes(damaged: Damaged) -> ReferencePlanes:
-    """The other image of the scene's place, as methods that ask for one get it."""
+    """Return the other image of a pair, prepared as for the methods that use one."""
     other, cube = Cube(scenes.pair(damaged.cell.scene)[1]), as_cube(damaged.with_gaps)
     return prepare(other, cube, damaged.observed, "of the pair", request.MAX_SHIFT).planes
 
 
 def _validated(damaged: Damaged, device: str) -> CellEstimate:
-    """The default fill, which decides for itself; with its error bars and its reasons."""
+    """Return the estimate of the default fill, with its error bars and its recipe."""
     cell = damaged.cell
     result = api.fill(
         damaged.with_gaps,
@@ -298,7 +299,7 @@ def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if k not in HANDED_IN}
 
 
-# Rivals set as well as we can without the truth: rate, steps and averaging.
+# Settings of other methods from which `tuned` chooses without the truth
 TUNING: dict[str, list[dict[str, Any]]] = {
     "dhp": [{"lr": lr, "steps": n, "averaging": a}
             for lr, n, a in ((0.01, 1500, 0.99), (0.01, 5000, 0.99), (0.003, 3000, 0.99))],
@@ -308,27 +309,27 @@ TUNING: dict[str, list[dict[str, Any]]] = {
     "share": [{"lr": lr, "averaging": a} for lr, a in ((0.01, 0.9), (0.003, 0.9), (0.001, 0.9))],
     "hir-diff": [{"variation": v, "steps": n} for v, n in ((0.0, 20), (0.05, 20), (0.1, 50))],
 }  # fmt: skip
-SHORT = {"share": {"steps": 200}}  # of its trials, of which each would take minutes on a GPU
+SHORT = {"share": {"steps": 200}}  # shortens trials that would take minutes on a GPU
 
 
 def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], str]]:
-    """For each the settings of `TUNING` that best predict hidden observed pixels, and a note on
-    the trials: one fit for each entry there and one with the published settings, some of them
-    short.
+    """Return for each cell the settings that best predict hidden observed pixels, and a note.
 
-    Hidden is a copy of the gaps, moved by a third: the same kind of gap.
+    The candidates are the published settings and those of `TUNING`; each is fitted once, some with
+    the fewer steps of `SHORT`.  The hidden pixels are a copy of the gaps, moved by a third of the
+    image, and so of the same kind.
     """
     began = time.perf_counter()
     hidden = [_moved(d.observed) for d in group]
     rest = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
-    able = [i for i, h in enumerate(hidden) if h.any() and rest[i].observed.any()]
+    usable = [i for i, h in enumerate(hidden) if h.any() and rest[i].observed.any()]
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
-    errors: dict[int, list[float]] = {i: [] for i in able}
-    for candidate in candidates if able else []:
+    errors: dict[int, list[float]] = {i: [] for i in usable}
+    for candidate in candidates if usable else []:
         trial = candidate | SHORT.get(group[0].cell.method, {})
-        changes = [_with(rest[i].cell, trial) for i in able]
-        fits = _filled([rest[i] for i in able], device, changes)
-        for i, fit in zip(able, fits, strict=True):
+        changes = [_with(rest[i].cell, trial) for i in usable]
+        fits = _filled([rest[i] for i in usable], device, changes)
+        for i, fit in zip(usable, fits, strict=True):
             square = (fit.raw - group[i].y)[hidden[i]] ** 2
             rmse = float(np.sqrt(square.mean()))
             errors[i].append(rmse if math.isfinite(rmse) else math.inf)  # it diverged
@@ -346,7 +347,7 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
 
 
 def _moved(observed: Bools) -> Bools:
-    """The gaps moved to where something was observed: sideways, or down where that is the same."""
+    """Mark observed entries under a copy of the gaps, moved sideways, or down if none are there."""
     for axis in (2, 1):
         hidden: Bools = np.roll(~observed, observed.shape[axis] // 3, axis=axis) & observed
         if hidden.any():
@@ -355,14 +356,16 @@ def _moved(observed: Bools) -> Bools:
 
 
 def _with(cell: Cell, candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell's settings with those of a candidate; steps that the cell fixes stay, as does time."""
-    own = cell.changes
-    return own | {k: v for k, v in candidate.items() if k != "steps" or k not in own}
+    """Update the settings of a cell by a candidate; steps (hence time) set by the cell are kept."""
+    settings = cell.changes
+    return settings | {k: v for k, v in candidate.items() if k != "steps" or k not in settings}
 
 
 def trained(cell: Cell, folder: Path, device: str) -> tuple[dict[str, Any], str]:
-    """Settings that name a network trained offline on damaged crops of the bundled scene, and a
-    note on what was spent on it."""
+    """Train a network offline on damaged crops of the bundled scene.
+
+    Returns the setting that names its weights, and a note on the updates and seconds.
+    """
     from hydiff import io
     from hydiff.learn.training import Training
     from hydiff.scale.training_files import train_files

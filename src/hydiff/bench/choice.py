@@ -1,4 +1,4 @@
-"""What a user asks of a suite, checked: scenes, masks, noise levels, methods, seeds."""
+"""The choice of a user for a suite: scenes, masks, noise levels, methods and seeds, checked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.gaps.mask import columns_needed
 from hydiff.methods import METHODS, WITH_REFERENCE, choose, user_code
 
-# What slow methods are run on at the paper's 144 × 144: mask and noise
+# Mask and noise level of the runs of slow methods at the paper's 144 × 144
 LARGE_CASES: tuple[tuple[str, Level], ...] = (("published-3", 0.0), ("published-3", 0.2))
 
 
 class Limit(NamedTuple):
-    """What a slow method is run on, where the caller names no seeds, scenes or masks himself."""
+    """Seeds, scenes and masks of a slow method, where the caller names none."""
 
     seeds: int = 3
     scenes: tuple[str, ...] | None = None  # None = all
@@ -28,7 +28,7 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class SuiteChoice:
-    """What the caller may choose of a suite."""
+    """The choices of a caller for a suite."""
 
     scenes: tuple[str, ...]
     named: bool = False  # whether the caller named these scenes
@@ -38,45 +38,45 @@ class SuiteChoice:
     methods: tuple[str, ...] | None = None
     columns: Mapping[str, int] = field(default_factory=dict)  # of scenes that the caller brings
     preset: str | None = None  # of learned methods
-    tuned: bool = False  # peers once more, set on hidden pixels
+    tuned: bool = False  # whether peers are also run with settings tuned on hidden pixels
     budget: str = "normal"  # of auto
-    no_prior: bool = False  # auto from the cube alone
+    no_prior: bool = False  # auto without the prior
     offline_minutes: float = 2.0
     quick: bool = False
 
     @property
     def own_methods(self) -> tuple[str, ...]:
-        """Functions in files of the caller's."""
+        """Methods that are functions in files of the caller."""
         return tuple(m for m in self.methods or () if is_own(m))
 
     def wants(self, method: str) -> bool:
         return self.methods is None or method in self.methods
 
     def fits(self, scene: str, mask: str) -> bool:
-        """Whether a scene is as wide as a mask, which keeps its pixels."""
+        """Return whether a scene is wide enough for a mask, which is never rescaled."""
         return self.columns.get(scene, scenes.columns(scene)) >= columns_needed(mask)
 
     def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
-        """Of a suite's masks those that the caller wants; of a quick run two at most, that fit."""
+        """Return the masks of the caller, else of a suite; in a quick run at most two, that fit."""
         if self.masks or not self.quick:
             return self.masks or masks
         fit = [m for m in masks if self.fits(scenes.QUICK, m)]
         return tuple(dict.fromkeys((*fit, "stripes")))[: min(2, len(masks))]
 
     def includes(self, *names: str) -> bool:
-        """Whether a suite that is about one scene, by any of these names, is meant."""
+        """Return whether a suite about one scene, with any of these names, is to be run."""
         return self.quick or not self.named or not set(names).isdisjoint(self.scenes)
 
     def within(self, limit: Limit, cell: Cell) -> bool:
-        """Whether a cell is run, given what its method is limited to."""
+        """Return whether a cell is run, given the limit of its method."""
         if not self.named and cell.scene in limit.large:
             return (cell.mask, cell.sigma_y) in LARGE_CASES
-        here = self.named or limit.scenes is None or cell.scene in limit.scenes
-        return here and (self.masks is not None or limit.masks is None or cell.mask in limit.masks)
+        fits = self.named or limit.scenes is None or cell.scene in limit.scenes
+        return fits and (self.masks is not None or limit.masks is None or cell.mask in limit.masks)
 
 
 def is_own(method: str) -> bool:
-    """Whether a method is FILE.py:FUNCTION, which has to be there."""
+    """Return whether a method is FILE.py:FUNCTION; raise an error if there is no such function."""
     return user_code.IN_FILE.fullmatch(method) is not None and callable(choose(method).inpaint)
 
 
@@ -95,7 +95,11 @@ def plan_of(
     offline_minutes: float = 2.0,
     quick: bool = False,
 ) -> SuiteChoice:
-    """The choice of a user; scenes are files (name → path) or names, else all available ones."""
+    """Check the options of a user, and return them as a `SuiteChoice`.
+
+    files: scenes of the user, name → path.  names: the scenes to use, by default those of `files`,
+    or all available scenes if there are none.
+    """
     rows = (*METHODS, *WITH_REFERENCE, cells.INPUT, auto.NAME)
     known = {"method": rows, "budget": tuple(auto.BUDGETS)}
     for kind, name in (*(("method", m) for m in methods), ("budget", budget)):
@@ -110,7 +114,7 @@ def plan_of(
         raise BadValue(f"seeds = {seeds}: expected 1 or more")
     for scene in set(names) - set(files):
         scenes.check(scene)
-    for mask in masks:  # one that no pattern has is refused
+    for mask in masks:  # refuses unknown masks
         scenes.observed_of(mask, (2, 64, max(64, columns_needed(mask))))
     if quick and (names or files):
         raise BadValue("`quick=True` has a scene of its own; leave `scene=` or `quick=` out")

@@ -1,8 +1,8 @@
-"""Figures of the benchmark: one style, print quality, distinct for any colour vision.
+"""Figures of the benchmark, in one style, for print, and distinct for any colour vision.
 
-FOLDER/figures/NAME.png and .pdf; the filled cubes they show are stored in FOLDER/figures/cells, so
-that a run which was stopped goes on.  Curves are drawn from the tables' rows in FOLDER: a figure
-whose table has not been run yet is left out, and named.
+They are FOLDER/figures/NAME.png and .pdf.  The filled cubes that they show are stored in
+FOLDER/figures/cells, so that an interrupted run can continue.  Curves are drawn from the rows of
+the tables in FOLDER; a figure whose table has not been run yet is left out and reported.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, a grey for their yellow, which no one sees on white; markers and dashes
-# differ too, for print in black
+# Colours of Okabe and Ito, with grey for their yellow, which is hard to see on white; markers and
+# dashes differ too, for print in black
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#666666", "#D55E00", "#000000")
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
@@ -62,14 +62,15 @@ def write_figures(
 ) -> list[Path]:
     """Draw all figures for the first scene of a plan, and the curves of the tables in FOLDER.
 
-    What is filled is stored: the fills may be made on one machine and drawn on another.
+    The fills are stored: they can be computed on one machine and drawn on another.
     report: called with a line about each figure that is left out.
     """
     place = folder / "figures"
     (place / "cells").mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     cases = dict(_cases(place / "cells", plan, files, device, report))
-    for case in cases.values():  # all fills first: drawing needs what a machine with a GPU may lack
+    # all fills before drawing, for which a machine with a GPU may lack packages
+    for case in cases.values():
         case()
     for name, case in cases.items():
         paths += _pictures(case(), place, name, report)
@@ -81,9 +82,9 @@ def write_figures(
         "noise": ([*rows["noiseless"], *rows["noisy"]] if rows["noisy"] else [], against_noise),
         "widths": (rows["widths"], against_width),
     }
-    for name, (mine, curve) in curves.items():
-        if mine:
-            paths += _save(curve(mine), place / f"quality-{name}")
+    for name, (curve_rows, curve) in curves.items():
+        if curve_rows:
+            paths += _save(curve(curve_rows), place / f"quality-{name}")
         else:
             report(f"no figure quality-{name}: run its table first")
     return paths
@@ -96,7 +97,7 @@ def _cases(
     device: str,
     report: Callable[[str], Any],
 ) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """The damaged scenes that are shown, each with a function that fills it or reads its fills."""
+    """Yield the name of each case to show, and a function that fills it or reads its fills."""
     for name, (mask, sigma) in CASES.items():
         if mask not in (plan.masks or (mask,)) or not suites.levels(plan, (sigma,)):
             continue
@@ -111,7 +112,7 @@ def _cases(
 
 
 def _pictures(case: Case, place: Path, name: str, report: Callable[[str], Any]) -> list[Path]:
-    """The pictures of one case: of single bands, and unless it is about training all others."""
+    """Draw single bands of a case and, unless it is about training, all other figures."""
     paths: list[Path] = []
     for band in BANDS:
         if band <= len(case.truth):
@@ -125,7 +126,7 @@ def _pictures(case: Case, place: Path, name: str, report: Callable[[str], Any]) 
 
 
 def spectra(case: Case) -> Figure:
-    """Spectra at the pixel deepest in a gap and at one on its rim, with a part enlarged."""
+    """Draw spectra at the pixel deepest in a gap and at one on a rim, with a part enlarged."""
     from hydiff.report.plots import deepest
 
     known = case.observed.any(axis=0)
@@ -153,7 +154,7 @@ def spectra(case: Case) -> Figure:
 
 
 def _roughest(spectrum: Floats) -> slice:
-    """The sixth of the bands in which a spectrum moves most: a rule, not a choice by eye."""
+    """Return the sixth of the bands in which a spectrum varies most: a rule, not a choice."""
     n = max(len(spectrum) // 6, min(3, len(spectrum)))
     moves = np.abs(np.diff(spectrum, prepend=spectrum[0]))
     start = int(np.argmax(np.convolve(moves, np.ones(n), mode="valid")))
@@ -161,7 +162,7 @@ def _roughest(spectrum: Floats) -> slice:
 
 
 def distances(case: Case) -> Figure:
-    """RMSE against the distance to the nearest observed pixel."""
+    """Draw the RMSE against the distance to the nearest observed pixel."""
     figure = new_figure(WIDTH / 2, 3.2)
     axis = figure.subplots()
     missing = ~case.observed
@@ -177,10 +178,10 @@ def distances(case: Case) -> Figure:
 
 
 def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
-    """MPSNR of the gaps above that of `smooth` against seconds, one point a method.
+    """Draw the gain in MPSNR of the gaps over `smooth` against seconds, one point for each method.
 
-    Methods were not all run on the same cells: each is compared with `smooth` on its own.
-    alone: rows that had the machine to themselves; their seconds count, where there are any.
+    Methods were not all run on the same cells: each is compared with `smooth` on its own cells.
+    alone: rows of runs that had the machine to themselves, from which seconds are preferably taken.
     """
     timed = _by_name(alone)
     slow = untimed(rows)
@@ -188,11 +189,11 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     methods, (gain, label) = _by_name(rows), _above_smooth(rows, ("scene", "mask"))
     figure = new_figure(WIDTH / 2, 2.8 + 0.13 * -(-len(methods) // 2))
     axis = figure.subplots()
-    for i, (name, mine) in enumerate(methods.items()):
-        gains = [g for g in map(gain, mine) if g is not None]
+    for i, (name, method_rows) in enumerate(methods.items()):
+        gains = [g for g in map(gain, method_rows) if g is not None]
         if gains:
-            mine = [r for r in mine if gain(r) is not None]
-            seconds = max(median(float(r["seconds"]) for r in timed.get(name, mine)), 1e-2)
+            method_rows = [r for r in method_rows if gain(r) is not None]
+            seconds = max(median(float(r["seconds"]) for r in timed.get(name, method_rows)), 1e-2)
             _curve(axis, i, name, [seconds], [fmean(gains)], size=5)
     axis.set_xscale("log")
     _plain_log(axis.xaxis)
@@ -202,8 +203,11 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
 
 
 def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], float | None], str]:
-    """MPSNR of the gaps of a row above the mean of `smooth` where the columns `same` agree, and the
-    label of it; None for a row that has no such partner.  Without any `smooth`, MPSNR itself."""
+    """Return a function that gives the gain of a row over `smooth`, and a label for this gain.
+
+    The gain is the MPSNR of the gaps minus the mean over the rows of `smooth` with the same values
+    in the columns `same`; None if there are none.  Without any row of `smooth` it is the MPSNR.
+    """
 
     def key(row: Row) -> tuple[str, ...]:
         return tuple(row[column] for column in same)
@@ -222,7 +226,7 @@ def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], floa
 
 
 def against_noise(rows: Rows) -> Figure:
-    """Above `smooth` on the same cells, since methods were not all run on the same ones."""
+    """Draw the gain over `smooth` on the same cells, since methods were run on different ones."""
     rows = [r for r in rows if r["sigma_y"] != BAND and r["missing_mpsnr"]]
     gain, label = _above_smooth(rows, ("scene", "mask", "sigma_y"))
     labels = ("σ_y, share of the range", label)
@@ -246,18 +250,21 @@ def _against(
     labels: tuple[str, str],
     score: Callable[[Row], float | None],
 ) -> Figure:
-    """A score against something else, one curve a method: the mean over the cases (the columns
-    `same`) that the method has at every point of its curve.  Rows without a score are left out."""
+    """Draw a score against the quantity `at`, one curve for each method.
+
+    A point is the mean over the cases (values of the columns `same`) that the method has at every
+    point of its curve.  Rows without a score are left out.
+    """
     figure = new_figure(WIDTH / 2, 3.8)
     axis = figure.subplots()
     i = 0
-    for name, mine in _by_name([r for r in rows if score(r) is not None]).items():
-        places = sorted({at(r) for r in mine})
-        cases = [{tuple(r[k] for k in same) for r in mine if at(r) == v} for v in places]
+    for name, method_rows in _by_name([r for r in rows if score(r) is not None]).items():
+        places = sorted({at(r) for r in method_rows})
+        cases = [{tuple(r[k] for k in same) for r in method_rows if at(r) == v} for v in places]
         shared = set.intersection(*cases)
         if len(places) > 1 and shared:
-            here = [r for r in mine if tuple(r[k] for k in same) in shared]
-            means = [fmean(score(r) or 0.0 for r in here if at(r) == v) for v in places]
+            case_rows = [r for r in method_rows if tuple(r[k] for k in same) in shared]
+            means = [fmean(score(r) or 0.0 for r in case_rows if at(r) == v) for v in places]
             _curve(axis, i, name, places, means)
             i += 1
     _label(axis, *labels)
@@ -274,7 +281,7 @@ def _by_name(rows: Rows) -> dict[str, list[Row]]:
 
 
 def _style(i: int) -> dict[str, Any]:
-    """Colour and dashes of the i-th curve: 64 pairs that differ."""
+    """Colour and dashes of curve i: 64 distinct pairs."""
     return {"color": COLOURS[i % 8], "ls": DASHES[(i + i // 8) % 8]}
 
 
@@ -286,20 +293,20 @@ def _curve(
 
 
 def _legend(figure: Figure, axis: Axes, columns: int) -> None:
-    """Below the axes, where it hides nothing."""
+    """Draw the legend below the axes, where it hides nothing."""
     handles = axis.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=columns, fontsize=6, frameon=False)
 
 
 def _whole(axis: Axes) -> None:
-    """Ticks at whole numbers alone: of bands, of pixels."""
+    """Put ticks at whole numbers only (of bands or pixels)."""
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _plain_log(axis: Any) -> None:
-    """Ticks at every power of ten as plain numbers, and at 2 and 5 of it where there is room."""
+    """Label powers of ten with plain numbers and, on a short axis, also 2 and 5 times them."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -317,7 +324,7 @@ def _label(axis: Axes, x: str, y: str) -> None:
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:
-    """As PNG and PDF, both or none, without the date."""
+    """Save a figure as PDF and PNG, both or none, without the date."""
     paths = [path.with_name(path.name + suffix) for suffix in (".pdf", ".png")]
     with staged(paths[-1], overwrite=True) as folder:
         figure.savefig(folder / paths[0].name, metadata={"CreationDate": None})

@@ -1,4 +1,4 @@
-"""Where and with what a cell ran."""
+"""The device, package versions and memory of the run of a cell."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hydiff.io.versions import versions
 from hydiff.methods import METHODS
 from hydiff.methods.estimate import torch_device
 
-CPU = "CPU"  # begins the name of a device that is no GPU
+CPU = "CPU"  # first word in the name of a device that is no GPU
 
 
 def facts(method: str, device: str) -> dict[str, Any]:
-    """Where and with what a cell ran, and the peak of its memory in MB."""
+    """Return the device and package versions of a finished run, and its peak memory in MB."""
     peak = _peak_of_process()
     if _on_gpu(method, device):
         import torch
 
         peak = torch.cuda.max_memory_allocated() / 2**20
-        torch.cuda.empty_cache()  # other processes may want what the fits held
+        torch.cuda.empty_cache()  # leave the memory of the fits to other processes
         torch.cuda.reset_peak_memory_stats()
     return {
         "peak_mb": peak and round(peak, 1),
@@ -41,7 +41,7 @@ def _peak_of_process() -> float | None:
 
 
 def device_of(method: str, device: str) -> str:
-    """The name of what a method runs on here."""
+    """Return the name of the device on which a method runs here."""
     place = f"{CPU} {platform.machine()}, {os.cpu_count()} cores"
     if not _on_gpu(method, device):
         return place

@@ -1,4 +1,4 @@
-"""The table of fills with another image of the place."""
+"""The cells of the table of fills with another image of the same place."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MASKS = ("slc-off", "frames", scenes.CLOUDS)
 
 
 def reference(plan: SuiteChoice) -> Iterator[Cell]:
-    """Without, copied, by similar pixels, by plain regression, and as `auto` decides.
+    """Yield fills without the image, by copying, by similar pixels, by regression, and by `auto`.
 
-    Clouds are not for images of the same moment.
+    The mask of clouds is not used for two images of the same moment.
     """
-    able = (*scenes.PAIRS, *scenes.PARTS)
-    names = [s for s in plan.scenes if s in able] if plan.named else list(scenes.PAIRS)
+    pairs = (*scenes.PAIRS, *scenes.PARTS)
+    names = [s for s in plan.scenes if s in pairs] if plan.named else list(scenes.PAIRS)
     rows: list[tuple[str, dict[str, Any]]] = [
         ("smooth", {}),
         (AUTO, {"budget": plan.budget}),

@@ -1,6 +1,7 @@
-"""Fills beside the truth: three bands as colours, or one band with its errors, as the paper has it.
+"""Pictures of fills beside the truth: three bands as colours, or, as in the paper, one band with
+its errors.
 
-Cases are damaged scenes with the fills of methods; what was filled is stored, and not made again.
+A case is a damaged scene with the fills of several methods; fills are stored, and not repeated.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ CASES = {
     "noisy": ("published-3", 0.1),
     "frames": ("frames", 0.0),
 }
-TRAINED, TRAINED_MASK = "trained", "published-3"  # networks trained offline, and one that is not
-BANDS = (100, 150)  # that the paper shows, counted from 1
+# a case: networks trained offline, and one that is not
+TRAINED, TRAINED_MASK = "trained", "published-3"
+BANDS = (100, 150)  # shown in the paper, counted from 1
 DPI = 300
 WIDTH = 7.2  # inches: two columns of a journal
 
 
 class Case(NamedTuple):
-    """One damaged scene and what the methods made of it; arrays (bands, rows, cols)."""
+    """One damaged scene and its fills by several methods; arrays (bands, rows, cols)."""
 
     truth: Floats
     observed: Bools
@@ -53,19 +55,22 @@ class Case(NamedTuple):
 def fill_case(
     cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
 ) -> Case:
-    """The results of the shown methods on the plan's first scene; those in the cache are read."""
+    """Fill the first scene of a plan by all methods shown; read the fills that are in the cache."""
     named = {}
     for method in SHOWN:
         if plan.methods is None or method in plan.methods:
-            own = json.dumps({"budget": plan.budget} if method == AUTO else {})
-            wanted = Cell(method, plan.scenes[0], mask, sigma, 0, own)
+            settings = json.dumps({"budget": plan.budget} if method == AUTO else {})
+            wanted = Cell(method, plan.scenes[0], mask, sigma, 0, settings)
             (named[labelled(method)],) = seeded(replace(plan, seeds=1), wanted)
     return _case(cache, plan.scenes[0], mask, sigma, named, files, device)
 
 
 def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:
-    """Of the first scene of these cells: networks trained offline on other places, of the table
-    `offline`, and the one that is fitted to the scene itself."""
+    """Return the case of trained networks, on the scene and mask of the first of these cells.
+
+    offline: cells of the table `offline`: networks trained on other places, and the network that is
+    fitted to the scene itself.
+    """
     first = offline[0]
     named = {}
     for cell in (c for c in offline if (c.scene, c.mask) == (first.scene, first.mask)):
@@ -90,8 +95,10 @@ def _case(
 
 
 def _filled(cache: Path, cell: Cell, files: scenes.Files | None, device: str) -> Floats:
-    """The result of a cell, (bands, rows, cols); stored in half precision, as fine as a picture
-    needs it."""
+    """Return the result of a cell, (bands, rows, cols), from the cache if it is there.
+
+    It is stored in half precision, which is enough for a picture.
+    """
     key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
     path = cache / f"{key}.npz"
     if not path.exists():
@@ -102,7 +109,7 @@ def _filled(cache: Path, cell: Cell, files: scenes.Files | None, device: str) ->
 
 
 def panels(case: Case) -> Figure:
-    """Truth, input and every method in colour, one stretch for all; MPSNR of the gaps in titles."""
+    """Draw truth, input and fills in colour, with one stretch; titles give the MPSNR of gaps."""
     from hydiff.report import plots
 
     bands = plots.rgb_bands(None, len(case.truth))
@@ -126,8 +133,11 @@ def panels(case: Case) -> Figure:
 
 
 def band_panels(case: Case, band: int) -> Figure:
-    """One band (counted from 1): truth, input and every method in one grey scale, and below each
-    method the size of its error.  A scene much taller than wide lies on its side."""
+    """Draw one band (counted from 1): truth, input and fills in one grey scale, with their errors.
+
+    The size of the error is drawn below each fill.  Scenes much taller than wide are laid on their
+    side.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -145,7 +155,7 @@ def band_panels(case: Case, band: int) -> Figure:
     lying = rows > 1.5 * cols
     aspect = cols / rows if lying else rows / cols  # height of a picture over its width
     blocks = -(-len(images) // (3 if aspect < 0.7 else 5))
-    columns = -(-len(images) // blocks)  # as many in the last line as in the others, or nearly so
+    columns = -(-len(images) // blocks)  # the last line has as many, or nearly so
     figure = new_figure(WIDTH, 2 * blocks * (0.85 * WIDTH / columns * aspect + 0.15) + 0.3)
     grid = figure.subplots(2 * blocks, columns, squeeze=False)
     for axis in grid.ravel():
@@ -165,13 +175,13 @@ def band_panels(case: Case, band: int) -> Figure:
 
 
 def _show(axis: Axes, image: Array, lying: bool, top: float = 1.0) -> None:
-    """A picture, (rows, cols, 3) colours or (rows, cols) from 0 to `top`."""
+    """Show a picture: colours (rows, cols, 3), or values (rows, cols) from 0 to `top`."""
     shown = image.swapaxes(0, 1) if lying else image
     axis.imshow(shown, interpolation="nearest", cmap="cividis", vmin=0, vmax=top)
 
 
 def _title(case: Case, name: str, bands: slice, columns: int) -> str:
-    """A name, and of a method its MPSNR over the gaps of some bands, for one of so many columns."""
+    """Title in a figure of `columns` columns: a name and, for a fill, the MPSNR of its gaps."""
     if name not in case.results:
         return name
     score = metrics.mpsnr(case.results[name][bands], case.truth[bands], ~case.observed[bands])

@@ -1,7 +1,8 @@
-"""What the default fill promises, and whether the rows of `best` keep it.  Only the bounds are
-written here: every figure comes from rows.
+"""Promises of the default fill, checked against the rows of the table `best`.
 
-Time is not among them: these runs share a machine (benchmarks/auto_time.py times a run alone)."""
+Only the bounds are written here: every figure comes from rows.  Time is not among the promises,
+since these runs share a machine (benchmarks/auto_time.py times a run alone).
+"""
 
 from __future__ import annotations
 
@@ -22,16 +23,16 @@ from hydiff.bench.tables import grouped, joined, scores, shown
 from hydiff.cube import Array
 
 PLAIN = ("harmonic", "biharmonic")
-# dB that the mean over scenes must lie above a rival's, without and with noise
+# promised gain over a rival in dB, in the mean over scenes, without and with noise
 CLEAN_GAINS = {"the better of harmonic and biharmonic": 1.0, "smooth": 0.5, "hydiff-ei": 2.5}
 NOISY_GAINS = {"hydiff-ei": 1.0, "smooth": 0.0, "robust-ei": 0.0, "subspace-fill": 0.0}
 
 
 class Promise(NamedTuple):
     sigma_y: Level
-    row: str  # of the default fill: its budget, and whether σ was estimated
+    row: str  # of the default fill: names its budget, and whether σ was estimated
     what: str
-    figure: str  # from the rows
+    figure: str  # the value from the rows
     bound: str
     holds: bool | None  # None = there is no bound, or there are no rows
 
@@ -40,34 +41,34 @@ Finding = tuple[str, str, str, bool | None]  # the last four fields of a promise
 
 
 def promises(rows: Rows) -> list[Promise]:
-    """All promises about which the rows say something, by noise level and budget."""
+    """Return all promises that the rows allow to check, by noise level and budget."""
     groups = grouped(rows)
     judged = []
-    for (sigma, name), mine in sorted(groups.items(), key=lambda group: str(group[0][0])):
+    for (sigma, name), fill_rows in sorted(groups.items(), key=lambda group: str(group[0][0])):
         if name.startswith(NAME):
             methods = {n: r for (s, n), r in groups.items() if s == sigma}
             single = {n: r for n, r in methods.items() if not n.startswith(NAME)}
-            findings = [*gains(sigma, mine, single), *estimated(name, mine, methods)]
-            findings += [*regret(sigma, mine, single), *spectra(sigma, mine, single)]
-            findings += calibration(mine)
+            findings = [*gains(sigma, fill_rows, single), *estimated(name, fill_rows, methods)]
+            findings += [*regret(sigma, fill_rows, single), *spectra(sigma, fill_rows, single)]
+            findings += calibration(fill_rows)
             judged += [Promise(sigma, name, *finding) for finding in findings]
     return judged
 
 
 def gains(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
-    """How far the mean lies above each rival's, on the cells that both have."""
-    own = scores(mine, "missing_mpsnr")
+    """Yield the mean gain over each rival, on the cells that both have."""
+    fill_scores = scores(mine, "missing_mpsnr")
     rivals: dict[str, Scores] = {n: scores(r, "missing_mpsnr") for n, r in single.items()}
     if all(n in rivals for n in PLAIN):
         rivals["the better of harmonic and biharmonic"] = best_of([rivals[n] for n in PLAIN])
     wanted = CLEAN_GAINS if sigma == 0 else NOISY_GAINS
     for name in dict.fromkeys((*wanted, *(n for n in rivals if n not in PLAIN))):
-        d = statistics.compare(own, rivals.get(name, {}))
+        d = statistics.compare(fill_scores, rivals.get(name, {}))
         least = wanted.get(name)
         bound = "" if least is None else f"≥ {least:g}" if least else "> 0"
         if d.units:
             holds = None if least is None else d.mean >= least and d.mean > 0
-            n = sum(map(len, statistics.differences(own, rivals[name]).values()))
+            n = sum(map(len, statistics.differences(fill_scores, rivals[name]).values()))
             figure = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]; {d.units} scenes, {n} cells"
             yield f"dB above {name}", figure, bound, holds
         elif bound:
@@ -75,31 +76,31 @@ def gains(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
 
 
 def best_of(rivals: Sequence[Scores]) -> Scores:
-    """The best score of every cell, over the rivals that have it."""
+    """Return the best score of every cell, over the rivals that have it."""
     best: dict[str, dict[str, float]] = {}
     for rival in rivals:
         for unit, cells in rival.items():
-            there = best.setdefault(unit, {})
+            unit_best = best.setdefault(unit, {})
             for cell, value in cells.items():
-                there[cell] = max(value, there.get(cell, -math.inf))
+                unit_best[cell] = max(value, unit_best.get(cell, -math.inf))
     return best
 
 
 def estimated(name: str, mine: Rows, methods: Tables) -> Iterator[Finding]:
-    """What estimating the noise costs."""
+    """Yield the loss in dB from estimating the noise level."""
     with_sigma = name.removesuffix(", σ estimated")
     if with_sigma != name and with_sigma in methods:
-        better, own = (scores(rows, "missing_mpsnr") for rows in (methods[with_sigma], mine))
-        d = statistics.compare(better, own)
+        better, worse = (scores(rows, "missing_mpsnr") for rows in (methods[with_sigma], mine))
+        d = statistics.compare(better, worse)
         figure = f"{d.mean:.2f} [{d.low:.2f}, {d.high:.2f}]"
         yield "dB lost by estimating σ", figure, "≤ 0.3", d.mean <= 0.3
 
 
 def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
-    """What was lost against the best single fill of each cell; every one that was run counts."""
-    own = scores(mine, "missing_mpsnr")
+    """Yield the loss in dB against the best single fill of each cell, among all that were run."""
+    fill = scores(mine, "missing_mpsnr")
     best = best_of([scores(r, "missing_mpsnr") for r in single.values()])
-    paired = list(statistics.differences(best, own).values())
+    paired = list(statistics.differences(best, fill).values())
     if not paired:
         return
     mean = fmean(float(p.mean()) for p in paired)
@@ -115,18 +116,18 @@ def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
         ("cells with a regret of at most 0.3 dB", f"{100 * share:.0f} %", "≥ 95 %", share >= 0.95),
     ):
         yield what, figure, *((limit, holds) if sigma == 0 else ("", None))
-    lost = {c: best[u][c] - own[u][c] for u in own for c in own[u] if c in best.get(u, {})}
+    lost = {c: best[u][c] - fill[u][c] for u in fill for c in fill[u] if c in best.get(u, {})}
     worst = max(lost, key=lambda c: lost[c])
     yield "worst cell", f"{lost[worst]:.2f} dB, {worst}", "", None
 
 
 def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
-    """SAM and NRMSE in the scene where they compare worst with each rival."""
+    """Yield the excess of SAM and NRMSE over each rival, in the scene where it is largest."""
     rivals = [n for n in CLEAN_GAINS if n in single]
     for column, label, digits in (("missing_sam", "SAM °", 3), ("missing_nrmse", "NRMSE", 4)):
         for name in rivals if sigma == 0 else []:
-            own, other = scores(mine, column), scores(single[name], column)
-            means = {u: float(d.mean()) for u, d in statistics.differences(own, other).items()}
+            fill, other = scores(mine, column), scores(single[name], column)
+            means = {u: float(d.mean()) for u, d in statistics.differences(fill, other).items()}
             if means:
                 worst = max(means, key=lambda u: means[u])
                 figure = f"{means[worst]:+.{digits}f}, {worst}"
@@ -134,7 +135,10 @@ def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
 
 
 def calibration(mine: Rows) -> Iterator[Finding]:
-    """Coverage of the intervals, pooled and by scene, distance and band group; CRPS; NRMSE."""
+    """Yield the coverage of the intervals, the CRPS, and the accuracy of the expected NRMSE.
+
+    Coverage is pooled, and that of the worst scene, distance and band group.
+    """
     mine = [row for row in mine if row["coverage"]]
     if not mine:
         return
@@ -166,7 +170,7 @@ def calibration(mine: Rows) -> Iterator[Finding]:
 
 
 def foresight(rows: Rows) -> Iterator[Finding]:
-    """How often the expected NRMSE is near the true one, and its bounds hold it."""
+    """How often the expected NRMSE is near the true one, and how often its bounds contain it."""
 
     def is_near(row: Row) -> bool:
         return abs(float(row["expected_nrmse"]) / float(row["missing_nrmse"]) - 1) <= 0.15
@@ -184,7 +188,7 @@ def foresight(rows: Rows) -> Iterator[Finding]:
 
 
 def share_of(rows: Rows, holds: Callable[[Row], bool]) -> tuple[float, str]:
-    """Percentage of the rows for which something holds; and in words, with its interval."""
+    """Percentage of the rows for which a condition holds, and the same as text with its interval."""
     counts: dict[str, Array] = {}
     for row in rows:
         unit = scenes.unit_of(row["scene"])
@@ -196,15 +200,17 @@ def share_of(rows: Rows, holds: Callable[[Row], bool]) -> tuple[float, str]:
 
 
 def resampled(counts: Sequence[Array]) -> list[float]:
-    """The 95 % interval of a share by bootstrap over scenes: counts of each, all and of the
-    kind."""
+    """Return the 95 % interval of a share, by bootstrap over scenes.
+
+    counts: for each scene, the number of all entries (or cells) and of those that count as hits.
+    """
     drawn = np.random.default_rng(0).integers(len(counts), size=(statistics.RESAMPLES, len(counts)))
-    n, own = np.moveaxis(np.array(counts, np.float64)[drawn].sum(axis=1), -1, 0)
-    return [float(v) for v in np.percentile(own / n, (2.5, 97.5))]
+    totals, hits = np.moveaxis(np.array(counts, np.float64)[drawn].sum(axis=1), -1, 0)
+    return [float(v) for v in np.percentile(hits / totals, (2.5, 97.5))]
 
 
 def coverage(rows: Rows) -> dict[str, Array]:
-    """Part of the entries → [entries, inside the 50, 80, 95 % interval], summed over rows."""
+    """Map parts of the entries to [entries, inside 50, 80, 95 % intervals], summed over rows."""
     counts: dict[str, Array] = {}
     for row in rows:
         parts = {k: np.array(v) for k, v in json.loads(row["coverage"]).items()}
@@ -216,7 +222,7 @@ def coverage(rows: Rows) -> dict[str, Array]:
 
 
 def markdown(rows: Rows) -> str:
-    """The promises as a table."""
+    """Return the promises as a Markdown table."""
     lines = [joined(["σ_y", "row", "", "found", "asked", "kept"]), "|---" * 6 + "|"]
     for p in promises(rows):
         holds = "" if p.holds is None else "yes" if p.holds else "**no**"

@@ -1,4 +1,4 @@
-"""Rows on disk: one CSV line a cell, whole or not at all, whatever happens in between."""
+"""Rows on disk: one CSV line for each cell, complete or absent even if a process is killed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Cell = TypeVar("Cell")
 
 
 def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Add a row.  A line that a kill has torn before is cut off first.
+    """Append a row; an incomplete last line, left by a killed process, is removed first.
 
-    One write of one line to a file opened for appending, then fsync: after a kill the file ends
-    with this line or without it, or with a torn one that no reader takes for whole.
+    The line is written by one call to a file opened for appending, then fsync: if the process is
+    killed, the file ends with this line, without it, or with an incomplete one that is not read.
     """
     with explained(path, path.parent):
         _cut_torn_line(path)
@@ -34,7 +34,7 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
         data = text.encode()
         place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if os.write(place, data) < len(data):  # the last bytes of a disk: half a line, no error
+            if os.write(place, data) < len(data):  # a full disk takes a part, without an error
                 raise OSError(errno.ENOSPC, "not enough free space")
             os.fsync(place)
         finally:
@@ -42,7 +42,7 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
 
 
 def widen(path: Path, columns: Sequence[str]) -> None:
-    """Give the rows of an earlier hydiff the columns that it did not know, empty; all or none."""
+    """Add the columns, empty, that the rows of an earlier hydiff lack; in all rows or none."""
     if unknown := [c for c in header(path) if c not in columns]:
         raise BadValue(
             f"{path} has columns that this hydiff does not write ({', '.join(unknown[:3])}); "
@@ -55,7 +55,7 @@ def widen(path: Path, columns: Sequence[str]) -> None:
 
 
 def read(path: Path) -> list[Row]:
-    """The whole rows of a file; none when there is no file."""
+    """Return the complete rows of a file; none if there is no file."""
     if not path.exists():
         return []
     text = path.read_bytes()
@@ -65,18 +65,18 @@ def read(path: Path) -> list[Row]:
 
 
 def read_folder(folder: Path) -> dict[str, list[Row]]:
-    """Name of a table → the rows of FOLDER/NAME.csv, each file read once."""
+    """Return the rows of each FOLDER/NAME.csv, by name of the table."""
     return {path.stem: read(path) for path in sorted(folder.glob("*.csv"))}
 
 
 def known(path: Path, cell: Callable[..., Cell]) -> set[Cell]:
-    """The cells that a file has: its rows as the dataclass whose fields are columns of them."""
+    """Return the rows of a file as instances of `cell`, a dataclass whose fields are columns."""
     kinds = get_type_hints(cell)
     return {cell(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in read(path)}
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Cut off a last line without its end."""
+    """Remove a last line that does not end with a line break."""
     if path.exists() and not (text := path.read_bytes()).endswith(b"\n"):
         os.truncate(path, text.rfind(b"\n") + 1)
 
@@ -87,14 +87,14 @@ def header(path: Path) -> list[str]:
 
 
 def line(values: Sequence[str]) -> str:
-    """Values as a line of CSV."""
+    """Return values as a line of CSV."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(values)
     return buffer.getvalue()
 
 
 def _text(value: Any) -> str:
-    """Numbers with six digits; no line ends, so that a line is a row."""
+    """Return a value as text: numbers with six digits, and no line breaks within a row."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -103,7 +103,7 @@ def _text(value: Any) -> str:
 
 
 def write_parquet(path: Path, rows: Rows, kinds: Mapping[str, type]) -> None:
-    """The rows with typed columns; empty cells are null.  kinds: column → int, float or str."""
+    """Write rows with typed columns; empty cells are null.  kinds: column → int, float or str."""
     pyarrow, parquet = arrow()
     names = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     columns = {
@@ -115,7 +115,7 @@ def write_parquet(path: Path, rows: Rows, kinds: Mapping[str, type]) -> None:
 
 
 def arrow() -> tuple[Any, Any]:
-    """pyarrow and its parquet, or one clear line."""
+    """Return pyarrow and pyarrow.parquet, or raise a clear error if they are not installed."""
     try:
         import pyarrow
         from pyarrow import parquet

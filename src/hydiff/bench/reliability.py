@@ -1,4 +1,4 @@
-"""Were the error bars right?  Columns of a row, from a result, its bars and the truth."""
+"""Columns of a row that judge the error bars of a result against the truth."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def judged(
     sigma: Floats | None,
     intervals: Sequence[float] | None,
 ) -> dict[str, Any]:
-    """Coverage of the 50, 80 and 95 % intervals, CRPS and interval score over the missing entries.
+    """Return coverage and interval scores of the error bars and CRPS over the missing entries.
 
-    x, truth, observed, sigma: (bands, rows, cols).  intervals: their half widths in σ, from the
-    fill.  `coverage` is JSON: part of the entries → [entries, inside 50, 80, 95 %], counts.
+    x, truth, observed, sigma: (bands, rows, cols).  intervals: half widths of the intervals in σ,
+    as the fill reports them.  The column `coverage` is JSON: it maps parts of the entries to
+    [number of entries, numbers inside the 50, 80 and 95 % intervals].
     """
     if sigma is None:
         return dict.fromkeys(OF_BARS)
@@ -48,14 +49,14 @@ def judged(
         pooled["interval_80"] = checked.interval_score[1]
         pooled["interval_80_constant"] = checked.interval_score_constant[1]
     judged = np.isfinite(bars) & (bars > 0)
-    error = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
+    inside = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
     distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)[judged]
     group = np.arange(len(x)) * GROUPS // len(x)
     band = np.broadcast_to(group[:, None, None], observed.shape)[judged]
     parts = {name: distance == i for i, name in enumerate(DISTANCES)}
     parts |= {name: band == i for i, name in enumerate(BANDS)}
     counts = {
-        name: [int(where.sum()), *(int(n) for n in error[:, where].sum(axis=1))]
+        name: [int(where.sum()), *(int(n) for n in inside[:, where].sum(axis=1))]
         for name, where in parts.items()
         if where.any()
     }

@@ -1,4 +1,4 @@
-"""What a table calls the rows of a cell."""
+"""Names of cells in the rows of a table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 from hydiff.bench import scenes
 from hydiff.bench.cells import Cell
 
-OURS = "hydiff-ei"  # the row that a table of settings is about
+OURS = "hydiff-ei"  # the method whose settings are varied in tables
 EQUIVARIANT = ("ei", "robust-ei", OURS)
 FOR_FEWER = 2000  # iterations of DHP and R-DLRHyIn that the paper's times would allow
 ASSUMED_NOISE = 0.1  # σ_0 of DDS2M's published code, whatever the data
 
-# Settings by which a row is called when they are changed
+# Settings that name a row where they are changed
 VARIED = (
     "ei_weight", "transform", "eps0", "data_term", "remeasure_noise", "x0_from", "ei_reduction",
     "weighting", "noise_term", "n_transforms", "precision",
@@ -20,7 +20,7 @@ VARIED = (
 
 
 def row_name(cell: Cell) -> str:
-    """What a table calls the cell: the method, or what was changed about it."""
+    """Return the name of the row of a cell: its method, or the settings that are changed."""
     seen = ", on what it learned from" if cell.scene == scenes.OFFLINE_SEEN else ""
     return _row_name(cell) + seen
 

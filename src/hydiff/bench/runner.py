@@ -24,11 +24,11 @@ from hydiff.errors import BadValue, CubeFormatError, OutputError, UnknownName
 from hydiff.io.staging import staged
 from hydiff.workers import local
 
-MOST_BESIDE = 8  # as `engine.side_by_side` takes; torch is imported when it is used
-HOPELESS = 8  # cells that may fail before one works
+MOST_BESIDE = 8  # the limit of `engine.side_by_side`, repeated here so as not to import torch
+HOPELESS = 8  # failed cells after which a run stops if none has worked
 
 Report = Callable[[int, int, Cell, Mapping[str, Any]], Any]
-Outcome = tuple[Cell, dict[str, Any] | str]  # its row, or what went wrong
+Outcome = tuple[Cell, dict[str, Any] | str]  # a cell, and its row or an error message
 
 
 def run(
@@ -46,17 +46,17 @@ def run(
 ) -> list[Path]:
     """Run the cells of a suite that no table in FOLDER has yet, then write its tables.
 
-    minutes: start no cell later than this, nor one that is known to take longer than is left.
-    workers: processes of one thread for the classical methods, beside the learned ones; 0 = all of
-        them run here.
-    beside: learned cells alike that are fitted at a time, by default 8 on a GPU and 1 on a CPU.
-    report: called after every cell with how many are done, how many there are, the cell, its row.
-    A cell that fails is named at the end; all others are run.
+    minutes: no cell is started after this time, or if it is expected to take longer than is left.
+    workers: processes of one thread for the classical methods, while the learned ones run in this
+        process; 0 = all run in this process.
+    beside: similar learned cells to fit side by side, by default 8 on a GPU and 1 on a CPU.
+    report: called after every cell with the numbers of finished and all cells, the cell, its row.
+    Cells that fail do not stop the others, and are reported by an error at the end.
     """
     if not minutes >= 0 or workers < 0:
         raise BadValue(f"minutes = {minutes}, workers = {workers}: expected 0 or more")
     if parquet:
-        records.arrow()  # refuses at once when there is none
+        records.arrow()  # fails early if pyarrow is missing
     rows = records.read_folder(folder)
     wanted, todo = split(name, rows, plan)
     try:
@@ -86,7 +86,7 @@ def run(
 def _finish(
     name: str, folder: Path, failures: Sequence[str], *, quick: bool, parquet: bool
 ) -> list[Path]:
-    """Write what the rows allow, then name the cells that failed."""
+    """Write the tables that the rows allow; then, if cells failed, raise an error."""
     path = folder / f"{name}.csv"
     rows, paths = records.read(path), []
     if rows or not failures:
@@ -109,11 +109,11 @@ def suite_of(name: str) -> Suite:
     return SUITES[name]
 
 
-# What is there
+# Rows that exist, and cells that lack one
 
 
 def split(name: str, rows: Tables, plan: SuiteChoice) -> tuple[list[Cell], list[Cell]]:
-    """The cells of a suite, and those of them that no table has a row of.  rows: by table."""
+    """Return the cells of a suite, and those without a row in any table.  rows: by table."""
     suite = suite_of(name)
     every = dict.fromkeys(suite.cells(plan))
     wanted = [cell for cell in every if plan.fits(cell.scene, cell.mask)]
@@ -132,9 +132,11 @@ def split(name: str, rows: Tables, plan: SuiteChoice) -> tuple[list[Cell], list[
 
 
 def _known(name: str, rows: Tables) -> dict[tuple[Cell, str], Row]:
-    """Cell and hash of its settings → row, from this table and from the others: a cell is the same
-    in all of them.  Only time, where that is the question, is measured again, and a row of another
-    table that lacks figures does not count."""
+    """Map cells, with the hash of their settings, to their rows in this and in other tables.
+
+    A cell has the same row in all tables, with two exceptions: a table about time takes no rows of
+    others, and a row of another table counts only if it has scores.
+    """
     others = [] if suite_of(name).alone else [other for other in SUITES if other != name]
     return {
         (tables.cell_of(row), row["settings_hash"]): row
@@ -145,24 +147,24 @@ def _known(name: str, rows: Tables) -> dict[tuple[Cell, str], Row]:
 
 
 def borrowed(name: str, rows: Tables, wanted: Sequence[Cell]) -> Iterator[Row]:
-    """The rows of wanted cells that only other tables have."""
-    own = _known(name, {name: rows.get(name, [])})
-    lacking = {(c, cells.settings_hash(c)) for c in wanted} - own.keys()
+    """Yield the rows of wanted cells that only other tables have."""
+    existing = _known(name, {name: rows.get(name, [])})
+    lacking = {(c, cells.settings_hash(c)) for c in wanted} - existing.keys()
     return (row for key, row in _known(name, rows).items() if key in lacking)
 
 
 class Lacking(NamedTuple):
-    """Cells of one row of a table, at one noise level, of which no row is there."""
+    """The cells of one row of a table at one noise level, and how many of them are missing."""
 
     name: str
     sigma_y: cells.Level
     cells: int
     left: int
-    scenes: Mapping[str, int]  # of those that are left
+    scenes: Mapping[str, int]  # missing cells by scene
 
 
 def lacking(name: str, folder: Path, plan: SuiteChoice) -> list[Lacking]:
-    """What a table lacks.  A row of settings that are no longer the defaults does not count."""
+    """Return the cells that a table lacks; rows made with other default settings do not count."""
     wanted = [c for c in dict.fromkeys(suite_of(name).cells(plan)) if plan.fits(c.scene, c.mask)]
     rows = _known(name, records.read_folder(folder))
     every = Counter((row_name(c), c.sigma_y) for c in wanted)
@@ -170,15 +172,18 @@ def lacking(name: str, folder: Path, plan: SuiteChoice) -> list[Lacking]:
     for cell in wanted:
         if (cell, cells.settings_hash(cell)) not in rows:
             places.setdefault((row_name(cell), cell.sigma_y), Counter())[cell.scene] += 1
-    return [Lacking(*key, every[key], found.total(), found) for key, found in places.items()]
+    return [Lacking(*key, every[key], counts.total(), counts) for key, counts in places.items()]
 
 
 # Time
 
 
 def time_of(rows: Tables, device: str) -> Callable[[Cell], float]:
-    """A function of a cell: the seconds that it should take, the mean of the finished ones of its
-    method on this device, and of its scene if there are any.  NaN where there are none."""
+    """Return a function that gives the expected seconds of a cell.
+
+    They are the mean over finished cells of its kind on this device, those of its scene if there
+    are any; NaN if there are none.
+    """
     known: dict[tuple[Any, ...], list[float]] = {}
     for row in (row for table in rows.values() for row in table):
         if row.get("method") and row.get("settings_hash") and row.get("device"):
@@ -198,22 +203,22 @@ def time_of(rows: Tables, device: str) -> Callable[[Cell], float]:
 
 
 def _kind(cell: Cell) -> tuple[str, ...]:
-    """What of a cell changes its time by much."""
+    """Return the properties of a cell, besides its scene, that strongly affect its time."""
     settings = (json.dumps(cell.own(key)) for key in ("preset", "tuned", "budget", "offline"))
     return cell.method, *settings
 
 
 class Outlook(NamedTuple):
-    """What is left of the cells of one row of a table."""
+    """The state of the cells of one row of a table."""
 
     name: str
     cells: int
     done: int
-    seconds: float  # that the others should take; NaN = nothing is known
+    seconds: float  # expected for the unfinished cells; NaN = unknown
 
 
 def outlook(name: str, folder: Path, plan: SuiteChoice, device: str = "auto") -> list[Outlook]:
-    """What a run would do, without doing it."""
+    """Return the work that a run would do, without running it."""
     rows = records.read_folder(folder)
     wanted, todo = split(name, rows, plan)
     expected = time_of(rows, device)
@@ -239,8 +244,11 @@ def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
 
 
 def grouped(todo: Sequence[Cell], most: int) -> list[list[Cell]]:
-    """Cells to run together: learned ones of one method, settings and scene, evenly, `most` at a
-    time; any other by itself.  In the order of their first."""
+    """Group cells to run together, in the order of the first cell of each group.
+
+    Learned cells of one method, settings and scene form even groups of at most `most`; any other
+    cell is alone.
+    """
     alike: dict[Any, list[Cell]] = {}
     for cell in todo:
         together = most > 1 and cell.learned and not cell.own("offline")
@@ -254,28 +262,28 @@ def grouped(todo: Sequence[Cell], most: int) -> list[list[Cell]]:
 
 
 class Work(NamedTuple):
-    """What all groups of a run share."""
+    """Options shared by all groups of a run."""
 
     device: str
     files: scenes.Files | None
-    end: float  # on the clock `time.monotonic`, which the processes of a machine share
+    end: float  # deadline, on the clock `time.monotonic` that all processes of a machine share
 
 
 def _outcomes(
     groups: Sequence[Sequence[Cell]], work: Work, expected: Callable[[Cell], float], workers: int
 ) -> Iterator[Outcome]:
-    """Cells with their rows as they finish: the classical ones in processes, the others here."""
-    here: list[tuple[Sequence[Cell], float]] = []
-    apart: list[tuple[Sequence[Cell], float]] = []
+    """Yield cells with their rows as they finish; classical methods run in other processes."""
+    in_process: list[tuple[Sequence[Cell], float]] = []
+    in_workers: list[tuple[Sequence[Cell], float]] = []
     for group in groups:
         seconds = sum(expected(c) for c in group)
         classical = not group[0].needs_torch and group[0].method != auto.NAME
-        place = apart if workers and classical and local.possible() else here
+        place = in_workers if workers and classical and local.possible() else in_process
         place.append((group, 0.0 if math.isnan(seconds) else seconds))
-    with local.Processes(workers if apart else 0, [__name__]) as pool:
+    with local.Processes(workers if in_workers else 0, [__name__]) as pool:
         pool.share(work)
-        waiting = {pool.submit(_in_time, *task) for task in apart}
-        for task in here:
+        waiting = {pool.submit(_in_time, *task) for task in in_workers}
+        for task in in_process:
             yield from _in_time(work, *task)
             finished, waiting = wait(waiting, 0)
             for future in finished:
@@ -285,23 +293,25 @@ def _outcomes(
 
 
 def _in_time(work: Work, group: Sequence[Cell], seconds: float) -> list[Outcome]:
-    """What came of a group; nothing of one that would not end in time."""
+    """Run a group if it is expected to finish before the deadline; else return nothing."""
     return _rows(work, group) if time.monotonic() + seconds < work.end else []
 
 
 def _rows(work: Work, group: Sequence[Cell]) -> list[Outcome]:
-    """What came of the cells of a group.  One that fails as a whole, for want of memory perhaps,
-    is tried in two halves."""
+    """Run a group of cells, and return their rows or error messages.
+
+    A group that fails, perhaps for lack of memory, is run again in two halves.
+    """
     try:
         results = cells.run(group, device=work.device, files=work.files)
         return [(cell, row) for cell, (row, _) in zip(group, results, strict=True)]
-    except (UnknownName, CubeFormatError):  # of what was asked for: no cell will do better
+    except (UnknownName, CubeFormatError):  # wrong input, with which every cell fails
         raise
     except Exception as error:
         message = " ".join(str(error).split()) or type(error).__name__
     if len(group) == 1:
         return [(group[0], message)]
-    gc.collect()  # what the fits held of the GPU
+    gc.collect()  # release the GPU memory of the fits
     middle = len(group) // 2
     return _rows(work, group[:middle]) + _rows(work, group[middle:])
 
@@ -317,7 +327,7 @@ def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
 
 def _write_tables(name: str, folder: Path, rows: Rows, quick: bool) -> list[Path]:
     source = folder / f"{name}.csv"
-    # of a cell that was run again with other defaults, the later row
+    # keep the last row of each cell, which may have been run again with other defaults
     rows = list({tables.cell_of(row): row for row in rows}.values())
     if not rows:
         raise BadValue(f"{source} has no rows: run `hydiff bench {name}` for longer first")

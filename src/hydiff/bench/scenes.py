@@ -1,4 +1,4 @@
-"""Scenes and masks of the benchmark: truth on [0, 1], and what of it is observed."""
+"""Scenes and masks of the benchmark: the truth on [0, 1], and which entries are observed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import bundled
 
-Files = Mapping[str, Path]  # name of a scene of the caller's → its file
+Files = Mapping[str, Path]  # name of a scene of the caller → its file
 
 BUNDLED = "indian_pines"
 SIDE = 144  # larger scenes are cropped to this, smaller ones used whole
-SPLIT = 97  # columns of the bundled scene: offline training to the left, its test to the right
-OFFLINE_SIDE = 48  # of the crops for training, and of the squares to test on
+SPLIT = 97  # column of the bundled scene: offline training uses the left, its test the right
+OFFLINE_SIDE = 48  # px, of the crops for training and the squares for testing
 OFFLINE_TEST = "indian_pines_right"
-OFFLINE_SEEN = "indian_pines_left"  # of which the crops for training are
+OFFLINE_SEEN = "indian_pines_left"  # a square within the area of the training crops
 QUICK = "indian_pines_quick"
-TIMED = "indian_pines_128"  # as many bands as the cubes of the paper's table of times
+TIMED = "indian_pines_128"  # with as many bands as the cubes in the paper's table of times
 PICTURED = "indian_pines_72"  # a square of 72 pixels, for figures
 PARTS = (BUNDLED, OFFLINE_TEST, OFFLINE_SEEN, QUICK, TIMED, PICTURED)  # of the bundled scene
 QUICK_BANDS, QUICK_ROWS, QUICK_COLS = 12, 36, 48
@@ -41,27 +41,27 @@ PAIRS = {
     "s2_bercy": 144, SAME_MOMENT: 72,
 }  # fmt: skip
 CLOUDS = "clouds"  # a mask of real clouds
-CLOUDY = 0.3  # share that it hides, about
+CLOUDY = 0.3  # approximate share that it hides
 
 
 def data_folder() -> Path:
-    """Where the development scenes are kept."""
+    """Return the folder of the development scenes."""
     return Path(os.environ.get("HYDIFF_DATA", "../shared/data"))
 
 
 def available() -> list[str]:
-    """The bundled scene and those of HYDIFF_DATA; it holds Indian Pines too, which is ours."""
+    """Return the names of the bundled scene and of those in HYDIFF_DATA, without Indian Pines."""
     names = sorted(p.stem for p in (data_folder() / "dev").glob("*.npz"))
     return [BUNDLED, *(name for name in names if not name.startswith(BUNDLED))]
 
 
 def unit_of(scene: str) -> str:
-    """What statistics count: overlapping patches of one scene are one."""
+    """Return the scene as statistics count it: overlapping patches of one scene are one unit."""
     return "chikusei" if scene.startswith("chikusei") else scene
 
 
 def load(name: str, files: Files | None = None) -> Floats:
-    """The truth (bands, rows, cols) on [0, 1] by its minimum and maximum; bad bands left out."""
+    """Return the truth (bands, rows, cols), scaled to [0, 1] by its extremes, without bad bands."""
     files = files or {}
     if name in files:
         cube = io.read(files[name]).load()
@@ -81,10 +81,10 @@ def load(name: str, files: Files | None = None) -> Floats:
 
 
 def pair(name: str) -> tuple[Floats, Floats]:
-    """A scene (bands, rows, cols) and another image (R, rows, cols) of the place, in the units of
-    their files.
+    """Return a scene (bands, rows, cols) and another image (R, rows, cols) of the same place.
 
-    Those of the bundled scene are simulated: five broad bands, half a pixel off.
+    Values are in the units of the files.  For the bundled scene the other image is simulated, with
+    five broad bands and shifted by half a pixel.
     """
     if name in PARTS:
         scene = load(name)
@@ -112,7 +112,7 @@ def pair(name: str) -> tuple[Floats, Floats]:
 
 
 def columns(name: str, files: Files | None = None) -> int:
-    """How wide a scene is, after cropping."""
+    """Return the number of columns of a scene after cropping."""
     if files and name in files:
         return int(load(name, files).shape[2])
     if name in PARTS:
@@ -121,7 +121,7 @@ def columns(name: str, files: Files | None = None) -> int:
 
 
 def distinct(files: Files) -> dict[str, Path]:
-    """Scenes of the caller's, each under a name that no other cube has: with a hash of it."""
+    """Return the scenes of the caller under unique names, which include a hash of the values."""
     named = {}
     for name, path in files.items():
         if not name:
@@ -134,14 +134,14 @@ def distinct(files: Files) -> dict[str, Path]:
 
 
 def check(name: str) -> None:
-    """That a scene can be had by its name."""
+    """Raise an error if no scene of this name is available."""
     if name not in (*PARTS, *PAIRS, *available()):
         hint = f"; set HYDIFF_DATA (now {data_folder()}) or give `scene={name}=FILE`"
         raise UnknownName("scene", name, [*available(), *PAIRS], hint)
 
 
 def pixels_of(name: str) -> tuple[slice, slice, slice]:
-    """Which part of the bundled scene one of its names means."""
+    """Return the part of the bundled scene that one of its names stands for."""
     everything = slice(None)
     if name == OFFLINE_TEST:
         return everything, slice(OFFLINE_SIDE), slice(SPLIT, SPLIT + OFFLINE_SIDE)
@@ -155,7 +155,7 @@ def pixels_of(name: str) -> tuple[slice, slice, slice]:
 
 
 def labels_of(name: str) -> Array | None:
-    """The land cover of a part of the bundled scene; None for other scenes."""
+    """Return the land cover of a part of the bundled scene; None for other scenes."""
     if name not in PARTS:
         return None
     return bundled.sample_labels()[pixels_of(name)[1:]]
@@ -177,9 +177,9 @@ def unit(values: Floats) -> Floats:
 
 
 def damaged_crops(n: int, side: int) -> list[Cube]:
-    """n crops from the left of the bundled scene, damaged by the published masks; gaps are NaN.
+    """Return n crops from the left of the bundled scene, with gaps (NaN) by the published masks.
 
-    A crop sees a part of a mask that was moved along the columns, with a gap in it.
+    Each mask is shifted along the columns so that the crop contains a gap.
     """
     scene = unit(np.asarray(bundled.sample().values).astype(np.float64))
     rng = np.random.default_rng(0)
@@ -195,9 +195,10 @@ def damaged_crops(n: int, side: int) -> list[Cube]:
 
 
 def observed_of(mask: str, shape: tuple[int, int, int]) -> Bools:
-    """A mask by name: a kind of `hydiff simulate`, or width-N: full-height stripes N wide.
+    """Return a mask by its name: a kind of `hydiff simulate`, clouds, or width-N.
 
-    The same for every method and seed.
+    width-N has missing stripes of full height, N columns wide.  A mask is the same for every method
+    and seed.
     """
     if mask == CLOUDS:
         return _clouds(shape)
@@ -215,16 +216,16 @@ def observed_of(mask: str, shape: tuple[int, int, int]) -> Bools:
 
 
 def _clouds(shape: tuple[int, int, int]) -> Bools:
-    """(rows, cols) a mask of real clouds, enlarged to the size of a scene."""
+    """(rows, cols) mask of real clouds, resized to the size of a scene."""
     path = data_folder() / "masks_clouds.npz"
     try:
         with np.load(path) as masks:
-            every = masks["observed"].astype(bool)
+            observed = masks["observed"].astype(bool)
     except (OSError, KeyError) as error:
         raise CubeFormatError(
             f"{path}: no readable masks ({error}); set HYDIFF_DATA (now {data_folder()})"
         ) from None
-    one = every[int(np.argmin(np.abs((~every).mean(axis=(1, 2)) - CLOUDY)))]
-    rows, cols = (np.arange(n) * m // n for n, m in zip(shape[1:], one.shape, strict=True))
-    clouds: Bools = one[np.ix_(rows, cols)]
+    mask = observed[int(np.argmin(np.abs((~observed).mean(axis=(1, 2)) - CLOUDY)))]
+    rows, cols = (np.arange(n) * m // n for n, m in zip(shape[1:], mask.shape, strict=True))
+    clouds: Bools = mask[np.ix_(rows, cols)]
     return clouds

@@ -1,7 +1,7 @@
-"""How fast the learned fill runs here: engines, tiles side by side, and how it grows.
+"""Measure the speed of the learned fill on this machine, by engine, number of fits, and size.
 
-One row a measurement: what was run, milliseconds a step, seconds a cube, peak memory.  The cube is
-smooth noise with a third of its columns missing: time does not depend on what is in it.
+Each measurement is a row: what was run, milliseconds per step, seconds per cube, peak memory.  The
+cube is smooth noise with a third of its columns missing: time does not depend on its content.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hydiff.methods import choose
 from hydiff.methods.hydiff_ei import hydiff_ei
 from hydiff.result import Step
 
-BANDS, SIDE, STEPS = 128, 144, 1000  # the paper's
-WARM = 5  # steps before the clock starts: kernels chosen, graph recorded
+BANDS, SIDE, STEPS = 128, 144, 1000  # those of the paper
+WARM = 5  # steps before the clock starts, in which kernels are chosen and a graph is recorded
 
 Row = dict[str, Any]
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 def run(
     folder: Path, device: str, *, quick: bool = False, report: Callable[[str], Any] = print
 ) -> list[Path]:
-    """Measure, write FOLDER/speed.csv as it goes and FOLDER/speed.png; returns their paths."""
+    """Measure, write FOLDER/speed.csv and, on a GPU, FOLDER/speed.png; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "speed.csv", folder / "speed.png"
     for row in write(table, measure(device, quick=quick), device, "hydiff bench speed"):
@@ -46,7 +46,7 @@ def run(
 
 
 def measure(device: str, *, quick: bool = False) -> Iterator[Row]:
-    """All measurements, one after the other.  quick: a small cube and few steps."""
+    """Yield all measurements, one after the other.  quick: a small cube and few steps."""
     place = torch.device(device)
     size: Row = {"bands": 16, "side": 40, "steps": 20} if quick else {}
     gpu = place.type == "cuda"
@@ -80,7 +80,7 @@ def time_of(
     engine: str = "auto",
     precision: str = "auto",
 ) -> Row:
-    """One measurement: `beside` fits of `steps` steps, after a few that are not counted."""
+    """Time `beside` fits side by side over `steps` steps, after a few that are not counted."""
     settings = {"engine": engine, "precision": precision, "steps": steps + WARM}
     if place.type == "cuda":
         torch.cuda.empty_cache()
@@ -126,7 +126,7 @@ def _take(runs: Iterator[Any], n: int) -> None:
 
 
 def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterator[Row]:
-    """Write each row as it comes, with where it was measured, and hand it on."""
+    """Write each row when it is measured, with device, torch version and command, and yield it."""
     gpu = torch.device(device).type == "cuda"
     about = {
         "device": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
@@ -141,7 +141,7 @@ def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterato
 
 
 def plot(path: Path, output: Path) -> None:
-    """Draw the sweeps of a file of rows, as a figure of four panels."""
+    """Draw the sweeps in a file of rows as a figure of four panels."""
     import matplotlib.pyplot as plt
 
     rows = records.read(path)
@@ -155,8 +155,8 @@ def plot(path: Path, output: Path) -> None:
     with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
         for axis, (what, x, label, y) in zip(axes, panels, strict=True):
-            mine = [{k: float(r[k]) for k in figures} for r in rows if r["what"] == what]
-            xs, ys = [x(r) for r in mine], [y(r) for r in mine]
+            sweep = [{k: float(r[k]) for k in figures} for r in rows if r["what"] == what]
+            xs, ys = [x(r) for r in sweep], [y(r) for r in sweep]
             axis.plot(xs, ys, "o-", color="#0072b2")
             axis.set(xlabel=what, ylabel=label, ylim=(0, 1.1 * max(ys)), xlim=(0, 1.1 * max(xs)))
         figure.savefig(output, dpi=150)

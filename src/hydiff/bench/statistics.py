@@ -1,6 +1,6 @@
-"""What may be said of several scenes: the scene is the unit, not the cell.
+"""Statistics over several scenes, in which the scene is the unit, not the cell.
 
-A score maps (unit, cell of it) to a number; two methods are compared on the cells they share.
+`Scores` map each cell of each unit to a number; two methods are compared on the cells they share.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ RESAMPLES = 2000
 
 
 class Summary(NamedTuple):
-    mean: float  # over units, each the mean of its cells
-    std: float  # between units; NaN for one
+    mean: float  # over units, each represented by the mean of its cells
+    std: float  # between units; NaN for a single unit
     units: int
 
 
@@ -34,11 +34,11 @@ class Difference(NamedTuple):
     high: float
     p: float  # Wilcoxon's signed-rank test over units, two-sided; NaN for fewer than two
     units: int
-    t: float = float("nan")  # p of Student's t test over units, for few of them
+    t: float = float("nan")  # p of Student's t test over units, for small numbers of units
 
 
 def differences(a: Scores, b: Scores) -> dict[str, Floats]:
-    """a - b on the cells that both have: one array for each unit."""
+    """Return a - b on the cells that both have, one array for each unit."""
     paired = {}
     for unit in a:
         cells = [c for c in a[unit] if c in b.get(unit, {})]
@@ -48,7 +48,7 @@ def differences(a: Scores, b: Scores) -> dict[str, Floats]:
 
 
 def compare(a: Scores, b: Scores, *, seed: int = 0) -> Difference:
-    """The paired difference a - b, its interval, and a rank test over the units."""
+    """Return the paired difference a - b, its interval, and two tests over the units."""
     paired = list(differences(a, b).values())
     if not paired:
         nan = float("nan")
@@ -63,8 +63,10 @@ def compare(a: Scores, b: Scores, *, seed: int = 0) -> Difference:
 def bootstrap(
     paired: Sequence[Floats], rng: np.random.Generator, at: Sequence[float] = (2.5, 97.5)
 ) -> list[float]:
-    """Percentiles, by default those of the 95 % interval, of the mean over units: units are drawn
-    again, then the cells inside each."""
+    """Return percentiles, by default those of the 95 % interval, of the mean over units.
+
+    The bootstrap is hierarchical: it resamples the units, then the cells inside each.
+    """
     units = rng.integers(len(paired), size=(RESAMPLES, len(paired)))
     means = np.empty(units.shape)
     for u, cells in enumerate(paired):
@@ -74,7 +76,7 @@ def bootstrap(
 
 
 def rank_test(means: Floats) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test that differences lie around 0."""
+    """Return the two-sided p of Wilcoxon's signed-rank test that differences lie around 0."""
     from scipy.stats import wilcoxon
 
     if len(means) < 2 or not np.any(means):
@@ -83,7 +85,7 @@ def rank_test(means: Floats) -> float:
 
 
 def student_test(means: Floats) -> float:
-    """Two-sided p of Student's t test that differences lie around 0."""
+    """Return the two-sided p of Student's t test that differences lie around 0."""
     from scipy.stats import ttest_1samp
 
     if len(means) < 2:
@@ -94,7 +96,7 @@ def student_test(means: Floats) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p values corrected for their number (Holm, 1979); NaN stays and does not count."""
+    """Return p values corrected for their number (Holm, 1979); NaN stays and does not count."""
     values = np.asarray(p, dtype=float)
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.argsort(values[known], kind="stable")]

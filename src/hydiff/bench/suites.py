@@ -1,4 +1,4 @@
-"""The run matrices: which cells a table is made of.  To add one, add a line to SUITES."""
+"""The run matrices: the cells of each table.  To add a table, add a line to SUITES."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hydiff.bench.row_names import row_name as row_name
 from hydiff.gaps.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")
-CITED = ("lrs-pnp-dip",)  # by the paper, which has no scores of it
+CITED = ("lrs-pnp-dip",)  # cited by the paper, without scores
 CLASSICAL = ("bandmean", "harmonic", "smooth", "rbf", "dineof", "halrtc", "exemplar")
 FOR_NOISE = ("bandmean", "smooth", "subspace-fill")
 PUBLISHED = tuple(f"published-{i}" for i in range(1, 5))
@@ -32,7 +32,7 @@ WIDTHS = tuple(f"width-{w}" for w in (2, 4, 8, 16))
 BEST_MASKS = (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", "columns", "pixels")
 BEST_NOISE: tuple[Level, ...] = (0.0, *NOISE, BAND)
 
-# One each of the sensors, sizes and kinds of land at hand; the last three are small
+# A choice that covers the sensors, sizes and kinds of land at hand; the last three are small
 FEW = (
     "indian_pines", "wdc10_144", "abu_urban-1_96",
     "enmap_potsdam_64x96", "paris_hyperion_72", "chikusei_36",
@@ -40,10 +40,10 @@ FEW = (
 SMALL = FEW[2:]
 
 
-# published-3 and -1 fit the most scenes; frames: that of a suite which has no other
+# published-3 and -1 fit the most scenes; frames is for the suite that has no other mask
 ONE_MASK = ("published-3", "frames")
 TWO_MASKS = ("published-1", "published-3", "frames")
-NAMED = SMALL[1:3]  # on which the slowest peers are run, at every noise level
+NAMED = SMALL[1:3]  # scenes on which the slowest peers are run at every noise level
 SLOWEST = Limit(1, NAMED, ONE_MASK, large=FEW[:2])
 LIMITS = {
     "hir-diff": Limit(3, FEW, TWO_MASKS),
@@ -53,11 +53,11 @@ LIMITS = {
 }
 CORE = Limit(3, FEW, ONE_MASK)  # the paper's method and its parts, where there is noise
 SHORTER = Limit(1, SMALL, ONE_MASK)
-TUNED = Limit(1, NAMED, ONE_MASK)  # a tuned cell fits four times more than a plain one
+TUNED = Limit(1, NAMED, ONE_MASK)  # a tuned cell takes four more fits than a plain one
 ABLATION = Limit(1, FEW)
 READ = Limit(3, SMALL[:3], ONE_MASK)
 FOUR_MASKS = ("published-3", "stripes", "blobs", "columns")
-OFFLINE_RATE = 1e-3  # of minutes of training; the paper's 1e-4 is for 1.2 million updates
+OFFLINE_RATE = 1e-3  # for minutes of training; the paper's 1e-4 is for 1.2 million updates
 BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW, FOUR_MASKS))
 
 
@@ -66,19 +66,19 @@ class Suite(NamedTuple):
     cells: Callable[[SuiteChoice], Iterator[Cell]]
     reference: str  # the row that others are compared with
     caveat: str  # why ours and the paper's figures are not the same quantity
-    column: str = "all_mpsnr"  # in which they are compared
-    alone: bool = False  # no runs side by side: it is about their time
+    column: str = "all_mpsnr"  # column in which rows are compared
+    alone: bool = False  # no runs side by side, and no rows of other tables: it is about time
 
 
 def left_out(suite: Suite, plan: SuiteChoice) -> list[str]:
-    """A line for each mask that is wider than scenes of a plan, which are left out for it."""
-    found: dict[str, dict[str, None]] = {}
+    """Return a line for each mask that is wider than scenes of a plan, naming those left out."""
+    narrow: dict[str, dict[str, None]] = {}
     for cell in suite.cells(plan):
         if not plan.fits(cell.scene, cell.mask):
-            found.setdefault(cell.mask, {})[cell.scene] = None
+            narrow.setdefault(cell.mask, {})[cell.scene] = None
     return [
         f"{mask} needs {columns_needed(mask)} columns, which {', '.join(names)} have not"
-        for mask, names in found.items()
+        for mask, names in narrow.items()
     ]
 
 
@@ -90,7 +90,7 @@ def _grid(
     limits: Mapping[str, Limit] = LIMITS,
     everyone: Limit = Limit(),
 ) -> Iterator[Cell]:
-    """limits: of slow methods; everyone: of all others."""
+    """Yield the cells of all combinations.  limits: of slow methods; everyone: of all others."""
     methods = (*(m for m in methods if plan.wants(m)), *plan.own_methods)
     where = product(levels(plan, noise), plan.scenes, plan.chosen(masks), methods)
     for sigma, scene, mask, method in where:
@@ -99,17 +99,17 @@ def _grid(
         if plan.within(limit, cell):
             yield from seeded(plan, cell, limit.seeds)
         if plan.tuned and method in TUNING and sigma == noise[0] and plan.within(TUNED, cell):
-            again = replace(cell, settings=json.dumps({"tuned": 1}))
-            yield from seeded(plan, again, TUNED.seeds)
+            tuned = replace(cell, settings=json.dumps({"tuned": 1}))
+            yield from seeded(plan, tuned, TUNED.seeds)
 
 
 def levels(plan: SuiteChoice, noise: tuple[Level, ...]) -> tuple[Level, ...]:
-    """The noise levels of a suite that the caller wants."""
+    """Return the noise levels of a suite that the caller wants."""
     return noise if plan.noise is None else tuple(s for s in noise if s in plan.noise)
 
 
 def seeded(plan: SuiteChoice, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
-    """A cell for each seed: one is enough where neither noise nor method is random."""
+    """Yield a cell for each seed; one is enough where neither noise nor method is random."""
     random = cell.noisy or cell.learned
     if plan.preset and cell.learned:
         cell = replace(cell, settings=_with(cell.settings, preset=plan.preset))
@@ -137,7 +137,7 @@ def noisy(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[Cell]:
-    """DHP and R-DLRHyIn stopped where the paper's times say that it stopped them."""
+    """Yield DHP and R-DLRHyIn, stopped as early as the paper's times suggest."""
     for method, limit in {"dhp": SHORTER, "r-dlrhyin": LIMITS["r-dlrhyin"]}.items():
         yield from _one_setting(plan, method, {"steps": FOR_FEWER}, noise, limit)
 
@@ -145,7 +145,7 @@ def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[C
 def _one_setting(
     plan: SuiteChoice, method: str, changes: Mapping[str, Any], noise: tuple[Level, ...], to: Limit
 ) -> Iterator[Cell]:
-    """A peer with another setting than the published one, on one mask, one seed."""
+    """Yield a peer with another setting than the published one, on one mask and one seed."""
     if plan.quick or not plan.wants(method):
         return
     masks = plan.masks or ONE_MASK[:1]
@@ -156,7 +156,7 @@ def _one_setting(
 
 
 def emit(plan: SuiteChoice) -> Iterator[Cell]:
-    """Missing frames, as EMIT loses them; and the strips of which the paper speaks."""
+    """Yield missing frames, as EMIT loses them, and the strips that the paper mentions."""
     methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
     yield from _grid(plan, methods, ("frames",), (0.0,))
     if plan.masks is None and not plan.quick:
@@ -170,29 +170,29 @@ def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def time(plan: SuiteChoice) -> Iterator[Cell]:
-    here = plan.scenes[:1] if plan.named else (scenes.TIMED,)
-    one = replace(plan, scenes=here, named=True, tuned=False)
+    names = plan.scenes[:1] if plan.named else (scenes.TIMED,)
+    choice = replace(plan, scenes=names, named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
-    return _grid(one, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,), once)
+    return _grid(choice, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,), once)
 
 
 def alpha(plan: SuiteChoice) -> Iterator[Cell]:
-    """7 and 14: what 1 and 2 come to if the paper's seven copies were summed."""
+    """Yield weights of EI; 7 and 14 are 1 and 2 if the paper sums over its seven copies."""
     weights = [{"ei_weight": value} for value in (0, 0.1, 0.5, 1, 2, 7, 14)]
     return _varied(plan, weights, (0.0, 0.2))
 
 
 def transforms(plan: SuiteChoice) -> Iterator[Cell]:
-    """One a step, and seven, as the paper's library drew them."""
-    one = [{"transform": name} for name in TRANSFORMS]
-    return _varied(plan, [*one, *(t | {"n_transforms": 7} for t in one)], (0.0,))
+    """Yield each transform with one draw per step, and with seven, as in the paper's library."""
+    single = [{"transform": name} for name in TRANSFORMS]
+    return _varied(plan, [*single, *(t | {"n_transforms": 7} for t in single)], (0.0,))
 
 
 def epsilon(plan: SuiteChoice) -> Iterator[Cell]:
     return _varied(plan, [{"eps0": name} for name in ("implied", "fresh", "none")], (0.0,))
 
 
-# What the paper leaves open, each reading beside the one that is the default.
+# Readings of what the paper leaves open; the first is the default.
 READINGS: tuple[dict[str, Any], ...] = (
     {}, {"data_term": "observed"}, {"x0_from": "after"},
     {"ei_reduction": "sum", "n_transforms": 7},
@@ -202,20 +202,20 @@ WITHOUT_NOISE: tuple[dict[str, Any], ...] = ({"n_transforms": 7},)
 WITH_NOISE: tuple[dict[str, Any], ...] = (
     {"n_transforms": 1}, {"remeasure_noise": False}, {"noise_term": "sure"},
 )  # fmt: skip
-SURE: tuple[dict[str, Any], ...] = ({}, {"n_transforms": 1})  # of Robust-EI
+SURE: tuple[dict[str, Any], ...] = ({}, {"n_transforms": 1})  # settings of Robust-EI
 
 
 def readings(plan: SuiteChoice) -> Iterator[Cell]:
     for sigma in levels(plan, (0.0, 0.2)):
-        here = replace(plan, noise=(sigma,))
+        level_plan = replace(plan, noise=(sigma,))
         changes = (*READINGS, *(WITH_NOISE if sigma else WITHOUT_NOISE))
-        yield from _varied(here, changes, (sigma,), READ)
+        yield from _varied(level_plan, changes, (sigma,), READ)
         if sigma and not plan.quick:
-            yield from _varied(here, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
+            yield from _varied(level_plan, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
 
 
 def precision(plan: SuiteChoice) -> Iterator[Cell]:
-    """SURE divides a small difference of two outputs: how much of it each arithmetic leaves."""
+    """Yield three precisions: SURE divides a small difference of outputs, sensitive to rounding."""
     ways = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
     return _varied(plan, ways, (0.2,), READ, "robust-ei")
 
@@ -227,7 +227,7 @@ def _varied(
     limit: Limit = ABLATION,
     method: str = "hydiff-ei",
 ) -> Iterator[Cell]:
-    """A method with settings changed."""
+    """Yield a method with each of several changes of its settings."""
     masks = plan.masks or ONE_MASK[:1]
     for sigma, scene, mask, changed in product(levels(plan, noise), plan.scenes, masks, changes):
         cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changed)))
@@ -236,7 +236,7 @@ def _varied(
 
 
 def offline(plan: SuiteChoice) -> Iterator[Cell]:
-    """Beside the columns that no training crop touches, those that the crops are of."""
+    """Yield the test on columns outside all training crops, and one on columns inside them."""
     if not plan.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
         return
     first, seen = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
@@ -247,18 +247,18 @@ def offline(plan: SuiteChoice) -> Iterator[Cell]:
             continue
         yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in seen else 1)
         for crops in (2, 4) if plan.quick else (50, 300):
-            spent = {"minutes": plan.offline_minutes, "lr": OFFLINE_RATE}
-            trained = {"offline": {"crops": crops} | spent}
-            yield from seeded(first, Cell("hydiff-ei", scene, mask, 0.0, 0, json.dumps(trained)))
+            budget = {"minutes": plan.offline_minutes, "lr": OFFLINE_RATE}
+            settings = {"offline": {"crops": crops} | budget}
+            yield from seeded(first, Cell("hydiff-ei", scene, mask, 0.0, 0, json.dumps(settings)))
 
 
 def use(plan: SuiteChoice) -> Iterator[Cell]:
     name = scenes.QUICK if plan.quick else scenes.BUNDLED
     if not plan.includes(name):
         return iter(())
-    here = replace(plan, scenes=(name,), named=True, tuned=False)
+    choice = replace(plan, scenes=(name,), named=True, tuned=False)
     methods, once = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), dict.fromkeys(PEERS, Limit(1))
-    return _grid(here, methods, ("published-2", "blobs"), (0.0,), once)
+    return _grid(choice, methods, ("published-2", "blobs"), (0.0,), once)
 
 
 def widths(plan: SuiteChoice) -> Iterator[Cell]:
@@ -268,24 +268,27 @@ def widths(plan: SuiteChoice) -> Iterator[Cell]:
 
 def dead_columns(plan: SuiteChoice) -> Iterator[Cell]:
     methods = (INPUT, "bandmean", "smooth", "spectral", "subspace", "dineof", "halrtc", "fixbad")
-    here = ("columns", "pixels")
-    return _grid(plan, (*methods, "hydiff-ei"), here, (0.0,), {"hydiff-ei": ABLATION})
+    masks = ("columns", "pixels")
+    return _grid(plan, (*methods, "hydiff-ei"), masks, (0.0,), {"hydiff-ei": ABLATION})
 
 
 def best(plan: SuiteChoice) -> Iterator[Cell]:
-    """The default fill beside single ones.  Noise is not for fills that do not model it, and the
-    answers to noise are not for clean data, unless the caller names them."""
+    """Yield the default fill and single methods.
+
+    Unless the caller names methods, those that do not model noise are run on clean data only, and
+    those made for noise on noisy data only.
+    """
     for sigma in levels(plan, BEST_NOISE):
         clean = ("idw", "harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
         noisy = ("robust-ei", "subspace-fill") if sigma != 0 or plan.methods else ()
         methods = (*clean, "smooth", "prior", "anchored", "hydiff-ei", *noisy)
-        each = replace(plan, noise=(sigma,))
-        yield from _grid(each, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
-        yield from _validated(each, sigma)
+        level_plan = replace(plan, noise=(sigma,))
+        yield from _grid(level_plan, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
+        yield from _validated(level_plan, sigma)
 
 
 def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
-    """`auto` by its budget, with the noise given and, where there is some, estimated."""
+    """Yield `auto` at its budget, with the true noise level and, if not 0, an estimated one."""
     if not plan.wants(AUTO):
         return
     masks = plan.chosen(BEST_MASKS)
@@ -359,7 +362,7 @@ SUITES: dict[str, Suite] = {
     "reference": Suite("Another image", reference, "smooth", "Not in the paper.", "missing_mpsnr"),
 }
 
-# Settings with which a cell takes seconds on a CPU.  Their scores mean nothing.
+# Settings for quick runs of seconds on a CPU, whose scores mean nothing.
 QUICK: dict[str, dict[str, Any]] = {
     "dhp": {"steps": 20, "channels": 8, "scales": 3},
     "r-dlrhyin": {"steps": 20, "channels": 8, "scales": 3},

@@ -1,4 +1,4 @@
-"""Rows to tables: Markdown, LaTeX and CSV, ours beside the paper's, with what may be concluded."""
+"""Tables from rows, in Markdown, LaTeX and CSV, beside the paper's figures, with conclusions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hydiff.bench.suites import Suite, left_out, row_name
 from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 
-RANGED = "missing_mpsnr"  # shown with its lowest and highest scene
-# What spectra are used for first, on the missing entries; then, as the paper has it, all entries.
+RANGED = "missing_mpsnr"  # shown with the values of the lowest and the highest scene
+# First figures for the uses of spectra, of the missing entries; then those of the paper, of all.
 METRICS = (
     ("missing_nrmse_median", "NRMSE by band, median", 3),
     ("missing_poor_bands", f"bands > {POOR:g}", 2),
@@ -37,9 +37,9 @@ METRICS = (
     ("raw_mpsnr", "raw (all)", 2),
     (RANGED, "MPSNR dB (range over scenes)", 2),
 )
-INTERPOLATION = "smooth"  # the row, of a method that learns nothing, that the paper's stand beside
+INTERPOLATION = "smooth"  # row of a method without learning, compared with the rows of the paper
 LEAST_GAIN = 3.0  # dB above the zero-filled input that any method should reach
-FEWEST_SCENES = 3  # from which anything is concluded about the paper's ranking
+FEWEST_SCENES = 3  # least number for a conclusion about the paper's ranking
 PAPER_COLUMNS = ("MPSNR", "MSSIM", "SAM", "SCC", "seconds")
 QUICK_NOTE = "QUICK RUN: tiny cubes and networks, a few steps. These numbers mean nothing."
 
@@ -63,17 +63,17 @@ def cell_of(row: Row) -> Cell:
 
 
 def scores(rows: Iterable[Row], column: str) -> dict[str, dict[str, float]]:
-    """unit → scene and mask → mean over seeds; cells without the figure are left out."""
+    """Map units to scenes and masks to means over seeds; cells without the figure are left out."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if row.get(column):
-            place = values.setdefault(scenes.unit_of(row["scene"]), {})
-            place.setdefault(f"{row['scene']} {row['mask']}", []).append(float(row[column]))
+            unit = values.setdefault(scenes.unit_of(row["scene"]), {})
+            unit.setdefault(f"{row['scene']} {row['mask']}", []).append(float(row[column]))
     return {u: {c: fmean(v) for c, v in cells.items()} for u, cells in values.items()}
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
-    """Noise level and name of a line of the table → its rows."""
+    """Map each line of the table, given by noise level and name, to its rows."""
     groups: dict[tuple[Level, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((level_of(row["sigma_y"]), row_name(cell_of(row))), []).append(row)
@@ -81,14 +81,14 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[Level, str], list[Row]]:
 
 
 def untimed(rows: Rows) -> Rows:
-    """The rows whose seconds do not count: learned methods by a CPU, where others are by a GPU."""
+    """Return rows whose seconds do not count: learned ones on a CPU, if others ran on a GPU."""
     learned = [row for row in rows if cell_of(row).learned]
     slow = [row for row in learned if row["device"].startswith(machine.CPU)]
     return slow if len(slow) < len(learned) else []
 
 
 def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
-    """The table of a suite from its rows."""
+    """Return the table of a suite from its rows."""
     groups, paper, slow = grouped(rows), PAPER.get(name, {}), untimed(rows)
     columns = [c for c in METRICS if any(row.get(c[0]) for row in rows)]
     known = {c: {_place(row) for row in rows if row.get(c)} for c, _, _ in columns}
@@ -123,7 +123,7 @@ def _label(name: str, rows: Rows) -> str:
 def _against(
     groups: dict[tuple[Level, str], list[Row]], sigma: Level, names: list[str], suite: Suite
 ) -> dict[str, list[str]]:
-    """The paired difference of each row to the reference in MPSNR, and its corrected p."""
+    """Return the paired difference of each row to the reference, and its corrected p, as cells."""
     reference = suite.reference
     base = scores(groups.get((sigma, reference), []), suite.column)
     others = [n for n in names if n != reference]
@@ -132,7 +132,7 @@ def _against(
     cells = {reference: ["", ""]}
     for name, d, p in zip(others, compared, corrected, strict=True):
         interval = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]"
-        if d.units < 2:  # of one scene nothing is known about others
+        if d.units < 2:  # a single scene says nothing about others
             interval = "–" if d.units == 0 else f"{d.mean:+.2f}"
         cells[name] = [interval, _number(p, 3)]
     return cells
@@ -177,7 +177,7 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
 
 
 def _narrow(suite: Suite, rows: Rows) -> Iterator[str]:
-    """Which development scenes have not the columns of a mask, where the table is about them."""
+    """Name the development scenes that are too narrow for a mask, if the table has any of them."""
     if any(row["scene"] in scenes.DEVELOPMENT for row in rows):
         everything = SuiteChoice((scenes.BUNDLED, *scenes.DEVELOPMENT))
         if lines := left_out(suite, everything):
@@ -185,9 +185,9 @@ def _narrow(suite: Suite, rows: Rows) -> Iterator[str]:
 
 
 def _limited(rows: Rows) -> Iterator[str]:
-    """Which rows saw fewer scenes, masks or seeds than the table has."""
+    """Name the rows with fewer scenes or masks than other rows of their noise level."""
     groups = grouped(rows)
-    parts: dict[str, list[str]] = {}  # what was run → noise levels at which it was no more
+    parts: dict[str, list[str]] = {}  # description of what was run → its noise levels
     for sigma in dict.fromkeys(s for s, _ in groups):
         used = {
             _label(name, mine): [{row[c] for row in mine} for c in ("scene", "mask", "seed")]
@@ -210,7 +210,7 @@ def _limited(rows: Rows) -> Iterator[str]:
 
 
 def _failing(rows: Rows) -> Iterator[str]:
-    """Which rows hardly improve on the zero-filled input, in the gaps of some scene."""
+    """Name the rows that hardly improve on the zero-filled input in the gaps of some scene."""
     groups = grouped(rows)
     for sigma in dict.fromkeys(s for s, _ in groups):
         zeros = scores(groups.get((sigma, INPUT), []), "missing_mpsnr")
@@ -230,7 +230,7 @@ def _failing(rows: Rows) -> Iterator[str]:
 
 
 def _earlier(rows: Rows) -> Iterator[str]:
-    """How many rows were made with settings or rules that are no longer those of today."""
+    """Count the rows that were made with other default settings or rules than the current ones."""
     counts = Counter(
         f"{_label(row_name(cell_of(row)), [row])} at σ_y = {row['sigma_y']}"
         for row in rows
@@ -242,7 +242,7 @@ def _earlier(rows: Rows) -> Iterator[str]:
 
 
 def _trained(rows: Rows) -> Iterator[str]:
-    """What was spent on networks that were trained before."""
+    """Report the updates and seconds of networks that were trained before the fill."""
     for row in rows:
         for note in row["notes"].split("; "):
             if note.startswith(TRAINED):
@@ -250,12 +250,12 @@ def _trained(rows: Rows) -> Iterator[str]:
 
 
 def ranking(name: str, rows: Rows, column: str = "all_mpsnr") -> list[str]:
-    """Where the paper's ranking holds, and how interpolation compares: a line a noise level.
+    """Return sentences on how far the paper's ranking holds, and how interpolation compares.
 
-    Two of its rows are compared on the cells that both have; a pair holds or is reversed when the
-    95 % interval of our difference and Student's t over the scenes (p < 0.05) say so, on three
-    scenes or more: of so few the bootstrap alone is too sure.  A stand-in says nothing about the
-    method that it stands for, and is left out.
+    There is a line for each noise level.  Two rows are compared on the cells that both have.  A
+    pair holds or is reversed if the 95 % interval of our difference and Student's t over the scenes
+    (p < 0.05) agree on it, on three scenes or more: for few scenes the bootstrap alone is too
+    confident.  A stand-in is left out, as it says nothing about the method that it replaces.
     """
     sentences = []
     genuine = grouped(row for row in rows if STAND_IN not in row["notes"])
@@ -285,7 +285,7 @@ def ranking(name: str, rows: Rows, column: str = "all_mpsnr") -> list[str]:
 def _interpolation(
     groups: dict[tuple[Level, str], dict[str, dict[str, float]]], sigma: Level, ranked: list[str]
 ) -> Iterator[str]:
-    """How `smooth`, which learns nothing, compares with the paper's rows."""
+    """Compare `smooth`, which learns nothing, with the rows of the paper."""
     base, others = groups.get((sigma, INTERPOLATION)), [n for n in ranked if n != INTERPOLATION]
     against = {n: statistics.compare(base, groups[sigma, n]) for n in others} if base else {}
     against = {n: d for n, d in against.items() if d.units}
@@ -300,7 +300,7 @@ def _interpolation(
 
 
 def sign(d: statistics.Difference) -> int:
-    """On which side of 0 a difference lies, as far as its scenes show; 0 = open."""
+    """Return the sign of a difference, or 0 if its scenes leave it open."""
     if d.units < FEWEST_SCENES or d.t >= 0.05:
         return 0
     return 1 if d.low > 0 else -1 if d.high < 0 else 0
@@ -319,7 +319,11 @@ def _place(row: Row) -> tuple[str, str, str]:
 
 
 def _figure(rows: Rows, column: str, digits: int, places: Collection[tuple[str, str, str]]) -> str:
-    """Mean and deviation; a dash where rows lack a figure that others have there: lines compare."""
+    """Return mean and standard deviation as text, or a dash if rows lack a figure.
+
+    A dash appears if other lines have the figure for the same scene, mask and noise level, so that
+    all numbers of a column are comparable.
+    """
     if not all(row.get(column) for row in rows if _place(row) in places):
         return "–"
     by_scene = scores(rows, column)
@@ -352,7 +356,7 @@ TEX = str.maketrans(
 
 
 def latex(table: Table) -> str:
-    """A table for booktabs."""
+    """Return a table in LaTeX, for the package booktabs."""
     lines = [r"\begin{table*}", r"\centering", rf"\caption{{{table.title.translate(TEX)}}}"]
     lines += [rf"\begin{{tabular}}{{ll{'r' * len(table.head)}}}", r"\toprule"]
     lines += [_tex([r"$\sigma_y$", "", *(h.translate(TEX) for h in table.head)]), r"\midrule"]

@@ -1,1 +1,1 @@
-"""What needs torch: networks, losses, diffusion, and the engine that trains them."""
+"""The parts that need torch: networks, losses, diffusion, and the engine that trains."""

@@ -1,7 +1,7 @@
-"""Adam, by the kernels that `torch.optim.Adam(fused=True)` calls; the same numbers.
+"""Adam, by the kernels that `torch.optim.Adam(fused=True)` calls, with the same numbers.
 
-The first optimiser that torch.optim makes in a process imports torch's compiler, which nothing here
-uses: seconds that a user would wait for the first step.
+The first optimiser that torch.optim makes in a process imports torch's compiler, which is not used
+here and would delay the first step by seconds.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Moments(NamedTuple):
-    """What Adam knows of one weight."""
+    """State of Adam for one tensor of weights."""
 
-    step: Tensor  # () float32, steps taken
-    exp_avg: Tensor  # of the gradient
-    exp_avg_sq: Tensor  # of its square
+    step: Tensor  # () float32, number of steps taken
+    exp_avg: Tensor  # running mean of the gradient
+    exp_avg_sq: Tensor  # running mean of its square
 
 
 class Adam:
-    """Descends on weights by their gradients; all tensors stay in place, as a recording needs.
+    """The optimiser; all its tensors stay in place, as a recorded step requires.
 
-    lr: a tensor beside the weights where it is to change.  decay: of the weights.
+    lr: learning rate; a tensor on the device of the weights if it is to change.
+    decay: weight decay.
     """
 
     def __init__(self, weights: Iterable[Tensor], lr: float | Tensor, decay: float = 0.0) -> None:
@@ -37,21 +38,21 @@ class Adam:
         ]
 
     def forget(self) -> None:
-        """The gradients."""
+        """Drop the gradients."""
         for weight in self.weights:
             weight.grad = None
 
     def start_over(self) -> None:
-        """As if no step had been taken."""
+        """Reset the state to that before the first step."""
         for moments in self.moments:
             for tensor in moments:
                 tensor.zero_()
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step for every weight that has a gradient."""
-        own = zip(self.weights, self.moments, strict=True)
-        used = [(w, w.grad, m) for w, m in own if w.grad is not None]
+        """Take one step for every weight that has a gradient."""
+        pairs = zip(self.weights, self.moments, strict=True)
+        used = [(w, w.grad, m) for w, m in pairs if w.grad is not None]
         if not used:
             return
         weights, grads, moments = map(list, zip(*used, strict=True))

@@ -1,6 +1,7 @@
-"""Go on after an interruption: the state of a running method, on disk at intervals.
+"""Continue after an interruption: the state of a running method is saved to disk at intervals.
 
-A checkpoint is a safetensors file, written whole or not at all, that knows what it belongs to.
+A checkpoint is a safetensors file, written whole or not at all, with a fingerprint of the run that
+it belongs to.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from hydiff.io import staged
 from hydiff.io.regular import is_there
 from hydiff.result import Step
 
-INTERVAL = 30.0  # seconds between checkpoints: what an interruption can cost at most
+INTERVAL = 30.0  # seconds between checkpoints: about the most that an interruption costs
 
 
 def fingerprint(*parts: Any) -> str:
-    """A hash of arrays and JSON-able things: what a run depends on."""
+    """Return a hash of arrays and values that JSON can write: all that a run depends on."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -37,14 +38,14 @@ def fingerprint(*parts: Any) -> str:
 
 @dataclass
 class Checkpoint:
-    """Where a run keeps its state, and since when it has not."""
+    """The file that holds the state of a run, and the time when it was last saved."""
 
     path: Path
     belongs_to: str  # fingerprint of input, method, settings and seed
     saved: float = field(default_factory=time.monotonic)
 
     def load(self) -> dict[str, Any] | None:
-        """The tensors of the last checkpoint; None when there is none."""
+        """Return the tensors of the last checkpoint, or None if there is none."""
         if not is_there(self.path):
             return None
         owner, tensors = self._content()
@@ -56,12 +57,12 @@ class Checkpoint:
         return tensors
 
     def refuse_foreign(self) -> None:
-        """A run that starts afresh may replace an old checkpoint, but no other file."""
+        """Raise an error if the path holds another kind of file, which must not be replaced."""
         if is_there(self.path) and self._content()[0] is None:
             raise OutputError(f"{self.path} is not a checkpoint of ours; choose another name")
 
     def _content(self) -> tuple[str | None, dict[str, Any]]:
-        """Whom the file belongs to, and its tensors."""
+        """Return the fingerprint of the run that the file belongs to, and its tensors."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -74,7 +75,7 @@ class Checkpoint:
             ) from None
 
     def offer(self, step: Step, history: list[Mapping[str, Any]]) -> None:
-        """Save the state of a step when the interval is over."""
+        """Save the state of a step if the last one was saved `INTERVAL` seconds ago or earlier."""
         if step.state is None or time.monotonic() - self.saved < INTERVAL:
             return
         self.save(step.state(), history)
@@ -89,15 +90,16 @@ class Checkpoint:
         tensors |= {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
         with staged(self.path, overwrite=True) as folder:
             content = save(tensors, metadata={"belongs_to": self.belongs_to})
-            (folder / self.path.name).write_bytes(content)  # its errors are the disk's own
-            (folder / self.path.name).chmod(0o600)  # values of an input that may be private
+            # outside save(), so that errors of the disk show as such
+            (folder / self.path.name).write_bytes(content)
+            (folder / self.path.name).chmod(0o600)  # the values of an input may be private
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
 
 
 def history_of(tensors: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The records of the steps that a checkpoint has behind it."""
+    """Return the log of all steps up to a checkpoint, from its tensors."""
     names = [k.removeprefix("history.") for k in tensors if k.startswith("history.")]
     columns = [tensors[f"history.{name}"].tolist() for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,7 +1,7 @@
-"""Drawn images of shapes that cover one another ("dead leaves"): sharp edges at every scale.
+"""Synthetic images of shapes that cover one another ("dead leaves"): sharp edges at every scale.
 
 Satellite images of towns show few large flat areas with sharp edges.  Roofs seen from an aircraft,
-fields, and objects in a laboratory have them, and shapes with sizes of a power law have the
+fields, and objects in a laboratory have them.  Shapes whose sizes follow a power law have the
 statistics of natural images (Lee, Mumford and Huang 2001).
 """
 
@@ -12,18 +12,18 @@ import numpy as np
 from hydiff.cube import Floats
 
 BANDS, SIDE = 6, 224
-FINER = 2  # drawn so much finer, then averaged: a pixel at an edge sees both sides of it
-# px, half the side of a shape; their density falls with the cube of the radius.  The smallest of an
-# image lies between the first two
+FINER = 2  # drawn at this finer resolution, then averaged: pixels on an edge mix both sides
+# px, half the side of a shape: range of the smallest in an image, and the largest.  The density of
+# shapes falls with the cube of the radius
 RADII = (2.0, 10.0, 90.0)
-SHAPES = 2400  # enough that they leave at most a few percent of the ground bare
-MATERIALS = 7  # spectra of an image; a shape has one of them, a little changed
-SHADING = 0.6  # of the spread of the materials: how much the brightness of a shape varies at most
-GRAIN = 0.15  # likewise, of its texture
+SHAPES = 2400  # enough to leave at most a few percent of the ground bare
+MATERIALS = 7  # spectra of an image; each shape has one of them, slightly changed
+SHADING = 0.6  # largest relative change of brightness, at one radius from the centre of a shape
+GRAIN = 0.15  # mean relative strength of the texture of a shape
 
 
 def drawn(rng: np.random.Generator) -> Floats:
-    """(BANDS, SIDE, SIDE) one image: its shapes have a material, a shading and a texture each."""
+    """(BANDS, SIDE, SIDE) random image of shapes, each with a material, a shading and a texture."""
     S = SIDE * FINER
     materials = rng.standard_normal((MATERIALS, BANDS)) * rng.uniform(0.2, 1.0, BANDS)
     image = np.empty((BANDS, S, S), np.float32)
@@ -46,8 +46,11 @@ def drawn(rng: np.random.Generator) -> Floats:
 def _shape(
     radius: float, side: int, rng: np.random.Generator
 ) -> tuple[slice, slice, np.ndarray, Floats]:
-    """Rows and columns of its box; in it, the pixels of an ellipse or a rectangle, turned, and the
-    distance to its middle in the direction of its light."""
+    """Draw a turned ellipse or rectangle.
+
+    Returns the rows and columns of its box and, for the pixels of the box, whether they lie inside
+    the shape and their signed distance to its centre along its axis, the direction of the shading.
+    """
     centre = rng.uniform(0, side, 2)
     reach = 1.5 * radius
     low = np.clip((centre - reach).astype(int), 0, side - 1)
@@ -65,7 +68,7 @@ def _shape(
 
 
 def _grain(side: int, rng: np.random.Generator) -> Floats:
-    """(side, side) a texture of unit variance whose power falls with the wavelength."""
+    """(side, side) random texture of unit variance whose power falls with the spatial frequency."""
     waves = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side))
     waves[0, 0] = np.inf
     noise = np.fft.rfft2(rng.standard_normal((side, side)))

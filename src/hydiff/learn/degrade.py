@@ -1,4 +1,4 @@
-"""y = M x + n: what a sensor with gaps and noise makes of a cube (Eq. 1).
+"""y = M x + n: the measurement of a cube by a sensor with gaps and noise (Eq. 1).
 
 Shapes: x, y (C, H, W) or (B, C, H, W); observed (H, W) when all bands share it, or (C, H, W).
 The names are those of deepinv, so that code written for its operators reads the same here.
@@ -37,17 +37,17 @@ class Inpainting:
             )
 
     def A(self, x: Tensor) -> Tensor:
-        """M x, in the shape and dtype of x."""
+        """Return M x, in the shape and dtype of x."""
         _check_mask(x, self.observed)
-        # where, not a product: 0 · NaN would bring the gaps' NaN into every later sum
+        # not a product: 0 · NaN would carry NaN in the gaps into every later sum
         return torch.where(self.observed, x, torch.zeros((), dtype=x.dtype, device=x.device))
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """Mᵀ y = M y: a mask is diagonal."""
+        """Return Mᵀ y, which is M y: a mask is diagonal."""
         return self.A(y)
 
     def A_dagger(self, y: Tensor) -> Tensor:
-        """M† y = M y: the diagonal holds only 1 and 0."""
+        """Return M† y, which is M y: the diagonal holds only 1 and 0."""
         return self.A(y)
 
     @property
@@ -57,7 +57,7 @@ class Inpainting:
 
 
 def measure(x: Tensor, observed: Tensor, sigma_y: Sigma = 0.0, *, rng: Generator) -> Tensor:
-    """y = M x + n (Eq. 1), with noise on the observed entries and 0 on the missing ones.
+    """Return y = M x + n (Eq. 1), with noise on the observed entries and 0 on the missing ones.
 
     `sigma_y` is the noise std in the unit of x, one number or one per band.
     """
@@ -65,9 +65,9 @@ def measure(x: Tensor, observed: Tensor, sigma_y: Sigma = 0.0, *, rng: Generator
 
 
 def add_noise(x: Tensor, sigma_y: Sigma, rng: Generator) -> Tensor:
-    """x + n with n ~ N(0, sigma_y²) drawn from `rng`; shape, dtype and device are those of x.
+    """Return x + n with n ~ N(0, sigma_y²) drawn from `rng`, in the dtype and on the device of x.
 
-    The noise is drawn even when sigma_y = 0, so that what `rng` gives next does not depend on it.
+    The noise is drawn even when sigma_y = 0, so that later draws from `rng` do not depend on it.
     """
     if not x.is_floating_point():
         raise BadValue(f"noise needs floating-point values, found {x.dtype}: write x.float()")
@@ -78,7 +78,7 @@ def add_noise(x: Tensor, sigma_y: Sigma, rng: Generator) -> Tensor:
 
 
 def _per_band(sigma_y: Sigma, x: Tensor) -> Tensor:
-    """sigma_y as a tensor that broadcasts over x: () or (C, 1, 1)."""
+    """Return sigma_y as a tensor that broadcasts over x: () or (C, 1, 1)."""
     sigma = torch.as_tensor(sigma_y, dtype=x.dtype, device=x.device)
     if not bool(torch.isfinite(sigma).all()) or bool((sigma < 0).any()):
         raise BadValue(f"sigma_y must be finite and not negative, found {sigma_y}")

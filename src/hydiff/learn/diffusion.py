@@ -1,8 +1,8 @@
 """Reverse diffusion for inpainting: Algorithms 1 and 2 of HyDiff-EI, as one loop.
 
 Symbols follow the paper.  Arrays over time have T + 1 entries and index 0 is the clean image, so
-alpha_bar[0] == 1, sigma at t = 1 is 0, and the last step is no special case.  Without noise
-every λ_t is 1 and Γ_t is σ_t²: Algorithm 2 is then Algorithm 1.
+alpha_bar[0] == 1, σ_t is 0 at t = 1, and the last step needs no special case.  Without noise every
+λ_t is 1 and Γ_t is σ_t²: Algorithm 2 then reduces to Algorithm 1.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Generator, Tensor
 
 
 class State(NamedTuple):
-    """One step of the chain."""
+    """Result of one step of the reverse diffusion."""
 
     t: int
-    x0_hat: Tensor  # f_θ^(t)(y): what the network says
+    x0_hat: Tensor  # f_θ^(t)(y): the estimate of the network
     x0: Tensor  # x̃_{0|t}: the same after data consistency
     x: Tensor  # x_{t-1}: the next, less noisy state
 
@@ -27,7 +27,7 @@ Estimator = Callable[[Tensor, Tensor, int], Tensor]  # (x_t, last x̃_0, t) → 
 
 
 def linear_alpha_bar(T: int = 1000, beta_start: float = 1e-4, beta_end: float = 0.02) -> Tensor:
-    """ᾱ_0, ..., ᾱ_T for linearly spaced β_t; float64, because 1 - ᾱ_1 is tiny."""
+    """Return ᾱ_0, ..., ᾱ_T for linearly spaced β_t, in float64 because 1 - ᾱ_1 is tiny."""
     beta = torch.linspace(beta_start, beta_end, T, dtype=torch.float64)
     return torch.cat([beta.new_ones(1), (1 - beta).cumprod(0)])
 
@@ -47,34 +47,36 @@ Weight = Tensor | float
 def trust_and_spare(
     a: float, sigma: float, sigma_y: Tensor | None, s: Tensor
 ) -> tuple[Weight, Weight]:
-    """λ_t, how far to believe y, and √Γ_t, the std still to be added (Eq. 12, 13).
+    """Return λ_t, the weight of y, and √Γ_t, the std of the noise to add to x_{t-1} (Eq. 12, 13).
 
-    sigma_y and the singular values s broadcast to the cube.  Where s = 0 there is nothing to
-    believe: λ is 1 by the paper's convention and the whole σ_t is added; so it is without noise.
+    sigma_y and the singular values s broadcast to the cube.  Where nothing was measured (s = 0),
+    λ_t is 1 by the paper's convention and √Γ_t is σ_t.  Without noise (sigma_y is None) both hold
+    everywhere.
     """
     if sigma_y is None:
         return 1.0, sigma
-    carried = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # std that y would bring in
-    # the smaller of σ_t and what y brings; the division is only taken where carried > σ_t >= 0
+    carried = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # noise std from y at λ = 1
+    # λ limits the noise from y to σ_t; the quotient is only used where carried > σ_t >= 0
     trust = torch.where((s > 0) & (carried > sigma), sigma / carried, 1.0)
     brought = torch.where(s > 0, trust * carried, torch.zeros_like(carried))
     return trust, (sigma**2 - brought**2).clamp_min(0).sqrt()
 
 
 def noise_like(x: Tensor, rng: Generator) -> Tensor:
-    """N(0, I) with the shape and the memory format of x."""
+    """Draw N(0, I) noise with the shape and the memory format of x."""
     return torch.empty_like(x).normal_(generator=rng)
 
 
 def pseudo_inverse(y: Tensor, s: Tensor) -> Tensor:
-    """M†y for a diagonal M with singular values s: y / s, and 0 where s = 0."""
+    """Return M†y for a diagonal M with singular values s: y / s, and 0 where s = 0."""
     return torch.where(s > 0, y / torch.where(s > 0, s, 1.0), 0.0)
 
 
 def consistent(x0_hat: Tensor, measured: Tensor, trust: Tensor) -> Tensor:
-    """x̃_0 = x̂_0 - Σ M†(M x̂_0 - y) (Eq. 10, 11); measured is M†y, trust λ_t, and 0 where s = 0.
+    """Return x̃_0 = x̂_0 - Σ M†(M x̂_0 - y) (Eq. 10, 11).
 
-    An entry that is fully trusted is y itself, to the bit: lerp is exact at both ends.
+    measured: M†y.  trust: λ_t where an entry was measured, 0 elsewhere.  Where trust is 1 the
+    result equals `measured` to the last bit: lerp is exact at both ends.
     """
     return torch.lerp(x0_hat, measured, trust)
 
@@ -87,7 +89,7 @@ def reverse_diffusion(
     *,
     sigma_y: Tensor | None,  # noise std of y, broadcastable to y; None is Algorithm 1
     rng: Generator,
-    start: State | None = None,  # go on after this step
+    start: State | None = None,  # continue after this step
 ) -> Iterator[State]:
     """Yield each step from t = T down to 1; the last `State.x` is the inpainted cube."""
     measured, observed = pseudo_inverse(y, s), (s > 0).to(y.dtype)

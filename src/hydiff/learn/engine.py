@@ -1,11 +1,11 @@
-"""How a training step runs, not what it computes: a network, Adam, and their state.
+"""Run the training steps of a network with Adam, in one of three ways.
 
-A method describes one step as a function of tensors that stay in place; the engine runs it
-again and again, in one of three ways that give the same numbers but for rounding:
+A method describes one step as a function of tensors that stay in place in memory.  The engine runs
+this function repeatedly.  The three ways give the same numbers up to rounding:
 
-    eager   kernel by kernel, as torch does it: the reference
-    graph   the same kernels, recorded once as a CUDA graph and replayed: no cost of launching
-    fused   such a graph, with the network's small kernels fused into few (`fused`, `launch`)
+    eager   one kernel after the other, as torch does: the reference
+    graph   the same kernels, recorded once as a CUDA graph and replayed, without launch overhead
+    fused   a graph in which the small kernels of the network are fused (`fused`, `kernel_calls`)
 
 `side_by_side` advances several fits on one GPU, each with its own weights, statistics and stream.
 """
@@ -28,11 +28,11 @@ from hydiff.learn.network import SkipNet
 
 ENGINES = ("auto", "eager", "graph", "fused")
 PRECISIONS = ("auto", "fp32", "tf32", "bf16")
-RECORDING = threading.Lock()  # one graph at a time: torch keeps one memory pool under recording
-SETTINGS = threading.RLock()  # torch's precision and number of threads are the whole process's
-WARM_UP = 2  # eager steps before a graph is recorded, so that libraries settle on their kernels
-MOST_GRAPHS = 8  # variants of a step worth recording
-MOST_BESIDE = 8  # fits at a time: each takes four of the 32 streams that torch has
+RECORDING = threading.Lock()  # one graph at a time: torch has one memory pool under recording
+SETTINGS = threading.RLock()  # torch's precision and number of threads hold for the whole process
+WARM_UP = 2  # eager steps before a graph is recorded, in which libraries select their kernels
+MOST_GRAPHS = 8  # variants of a step that are recorded; further ones run eagerly
+MOST_BESIDE = 8  # fits at a time: each uses four of the 32 streams of torch
 
 Objective = Callable[[Any], tuple[Tensor, Tensor]]  # variant → (terms of the loss, estimate)
 Beyond = Callable[[Tensor], tuple[Tensor, Tensor]]  # estimate → (a further term, its gradient)
@@ -40,18 +40,19 @@ T = TypeVar("T")
 
 
 class Recording(NamedTuple):
-    """A step as CUDA graphs, and the tensors that they write and read."""
+    """A step as CUDA graphs, and the tensors that these write and read."""
 
-    graphs: list[torch.cuda.CUDAGraph]  # all of it; or up to the estimate, and from there
+    # one for the whole step, or two: up to the estimate, and the rest
+    graphs: list[torch.cuda.CUDAGraph]
     losses: Tensor
     estimate: Tensor
-    pull: Tensor | None  # gradient of the term that is computed between the two
+    pull: Tensor | None  # gradient of the term that is computed between the two graphs
 
 
 def choose(
     engine: str, precision: str, network: nn.Module, device: torch.device
 ) -> tuple[str, str]:
-    """The engine and precision that stand for `auto` here; refuses what cannot run."""
+    """Resolve "auto" in engine and precision for a network and a device; refuse what cannot run."""
     for name, value, known in (("engine", engine, ENGINES), ("precision", precision, PRECISIONS)):
         if value not in known:
             raise BadValue(f"{name} = {value!r}: expected one of {', '.join(known)}")
@@ -78,13 +79,13 @@ def choose(
 
 
 class Fit:
-    """A network being fitted to one cube: `step` descends once, returns losses and estimate.
+    """A network that is fitted to one cube, one Adam step for each call of `step`.
 
-    lr: of Adam; a tensor beside the network where it is to change, by `set_rate`.  decay: of the
-    weights, in Adam.
+    lr: learning rate; a tensor on the network's device if `set_rate` is to change it.
+    decay: weight decay.
     f: evaluates the network, inside an objective and outside.
-    rng: randomness on the network's device.  dice: on the CPU, for draws that Python looks at;
-    looking at the GPU's would wait for it.
+    rng: random generator on the network's device.  dice: one on the CPU, for numbers that Python
+    code reads; reading numbers of the GPU would wait for the GPU.
     """
 
     def __init__(
@@ -111,8 +112,8 @@ class Fit:
             dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
             self.f = self.fused = FusedSkipNet(network, dtype)
         self.graphed = self.engine != "eager"
-        # Of this fit alone: what is recorded in a stream keeps that stream's scratch memory, and
-        # graphs that share it must not run at the same time.
+        # A stream for this fit alone: a graph keeps the scratch memory of the stream in which it is
+        # recorded, and graphs that share scratch memory must not run at the same time.
         self.stream = torch.cuda.Stream() if self.graphed else None  # type: ignore[no-untyped-call]
         self.adam = Adam(network.parameters(), lr, decay)
         self.recorded: dict[Hashable, Recording] = {}
@@ -120,7 +121,7 @@ class Fit:
 
     @property
     def how(self) -> str:
-        """For people: the engine, the precision, the device."""
+        """Engine, precision and device, as text for the user."""
         gpu = self.rng.device.type == "cuda"
         return f"{self.engine}, {self.precision}, " + (
             torch.cuda.get_device_name(self.rng.device) if gpu else "CPU"
@@ -129,18 +130,19 @@ class Fit:
     def step(
         self, objective: Objective, variant: Hashable = None, beyond: Beyond | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One Adam step on the sum of the terms of `objective(variant)`; the terms, the estimate.
+        """Take one Adam step on the sum of the terms of `objective(variant)`.
 
-        The objective reads tensors that stay in place; whatever else changes from step to step
-        must be in `variant`, for a recorded step is replayed as it was.
-        beyond: one more term of the loss, of the estimate, that cannot be recorded: it is computed
-        again at every step, and is the last of the terms.
+        Returns the terms and the estimate.  The objective reads tensors that stay in place.
+        Anything else that changes from step to step must be part of `variant`, since a recorded
+        step is replayed unchanged.
+        beyond: a further term of the loss, computed from the estimate, that cannot be recorded.  It
+        is computed at every step and becomes the last of the terms.
         """
-        known = variant in self.recorded
-        if not self.graphed or self.warm < WARM_UP or (not known and self._is_full()):
+        recorded = variant in self.recorded
+        if not self.graphed or self.warm < WARM_UP or (not recorded and self._is_full()):
             self.warm += 1
             return self._eager(objective, variant, beyond)
-        if not known:
+        if not recorded:
             self._record(objective, variant, beyond)
         graphs, losses, estimate, pull = self.recorded[variant]
         assert (beyond is None) == (pull is None), "a step is recorded with its further term"
@@ -153,25 +155,25 @@ class Fit:
         return losses, estimate
 
     def set_rate(self, lr: float) -> None:
-        """The rate of the steps to come; a recorded step reads it where it lies."""
+        """Set the learning rate in place, so that recorded steps use it too."""
         assert isinstance(self.adam.lr, Tensor)
         self.adam.lr.fill_(lr)
 
     def start_over(self, network: nn.Module) -> None:
-        """From the weights of another network of the same kind; what was recorded stays."""
+        """Restart from the weights of a network of the same kind; recorded steps stay valid."""
         self.network.load_state_dict(network.state_dict())
         self.adam.start_over()
         if self.fused is not None:
             self.fused.refresh()
 
     def _ahead(self, objective: Objective, variant: Hashable) -> tuple[Tensor, Tensor]:
-        """The first half of a step: the terms and the estimate, for which gradients are known."""
+        """First half of a step: compute the terms of the loss and the estimate."""
         self.adam.forget()
         with arithmetic(self.precision):
             return objective(variant)
 
     def _back(self, losses: Tensor, estimate: Tensor, pull: Tensor | None) -> None:
-        """The second half: gradients, those of a further term among them, and the descent."""
+        """Second half of a step: compute all gradients, and update the weights."""
         with arithmetic(self.precision):
             if pull is None:
                 losses.sum().backward()  # type: ignore[no-untyped-call]
@@ -186,7 +188,7 @@ class Fit:
     def _eager(
         self, objective: Objective, variant: Hashable, beyond: Beyond | None
     ) -> tuple[Tensor, Tensor]:
-        """Eager; before a recording in the stream of the recording, as torch needs it to be."""
+        """Run a step eagerly, in the stream of the recordings, as torch needs before recording."""
         with _within(self.stream):
             losses, estimate = self._ahead(objective, variant)
             if beyond is None:
@@ -221,7 +223,7 @@ class Fit:
         return graph
 
     def state(self) -> dict[str, Tensor]:
-        """Weights, statistics, moments and randomness: all a later process needs to go on."""
+        """Return weights, statistics, moments and random states: all that is needed to continue."""
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         for i, moments in enumerate(self.adam.moments):
             tensors |= {f"adam.{i}.{k}": v for k, v in moments._asdict().items()}
@@ -232,19 +234,19 @@ class Fit:
         }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
-        place = next(self.network.parameters()).device
+        """Continue from tensors that `state` returned."""
+        device = next(self.network.parameters()).device
         if tensors["rng"].shape != self.rng.get_state().shape:
             raise BadValue(
-                f"the state is of another kind of device than this {place.type}, whose random "
+                f"the state is of another kind of device than this {device.type}, whose random "
                 "numbers differ; go on where it was made (`device=`)"
             )
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if "network." in k}
         self.network.load_state_dict(weights)
         for i, moments in enumerate(self.adam.moments):
-            for name, own in moments._asdict().items():
+            for name, moment in moments._asdict().items():
                 # older files leave out weights that never had a gradient
-                own.copy_(tensors.get(f"adam.{i}.{name}", torch.zeros(())))
+                moment.copy_(tensors.get(f"adam.{i}.{name}", torch.zeros(())))
         self.rng.set_state(tensors["rng"])
         self.dice.set_state(tensors["dice"])
         if self.fused is not None:
@@ -252,11 +254,11 @@ class Fit:
 
 
 def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T | None, ...]]:
-    """Advance several methods in turn, each in a CUDA stream of its own: their kernels overlap.
+    """Advance several methods in turn, each in its own CUDA stream, so that their kernels overlap.
 
-    Yields the latest of each until all have ended; None of one that ended before it began.  What
-    they yield is safe to read when the last has ended, before that only after a synchronisation.
-    Without a GPU the methods simply take turns.
+    Yields the latest value of each method until all have ended; None for one that yielded nothing.
+    The values are safe to read after the last method has ended, before that only after a
+    synchronisation.  Without a GPU the methods simply take turns.
     """
     if len(runs) > MOST_BESIDE:
         raise BadValue(f"{len(runs)} fits side by side: expected at most {MOST_BESIDE}; take turns")
@@ -269,7 +271,7 @@ def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T | None, ...]]:
     going = list(range(len(runs)))
     while going:
         for i in tuple(going):
-            with torch.cuda.stream(streams[i]):  # does nothing for None
+            with torch.cuda.stream(streams[i]):  # no effect if it is None
                 try:
                     latest[i] = next(runs[i])
                 except StopIteration:
@@ -283,7 +285,7 @@ def side_by_side(runs: Sequence[Iterator[T]]) -> Iterator[tuple[T | None, ...]]:
 
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """Whether float32 products on a GPU may take TF32 while this lasts; other threads wait."""
+    """Allow TF32 for float32 products on a GPU, unless precision is "fp32"; other threads wait."""
     tf32 = precision != "fp32"
     conv, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     with SETTINGS:
@@ -297,7 +299,10 @@ def arithmetic(precision: str) -> Iterator[None]:
 
 @contextmanager
 def _within(stream: Any) -> Iterator[None]:
-    """In a stream that starts after the current one, which then waits for it; None: here."""
+    """Run the block in a CUDA stream (None: in the current one).
+
+    The stream first waits for the current one, which afterwards waits for the stream.
+    """
     if stream is None:
         yield
         return
@@ -310,17 +315,17 @@ def _within(stream: Any) -> Iterator[None]:
 
 @contextmanager
 def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """Record into a graph what is launched in the current stream.
+    """Record the kernels launched in the current stream into a graph.
 
-    What torch.cuda.graph does, but for emptying the cache and collecting garbage first, which
-    takes longer than all the rest when many small fits are recorded.
+    Does the same as torch.cuda.graph, except that it does not empty the cache and collect garbage
+    first, which takes longer than everything else when many small fits are recorded.
     """
-    # thread_local: other threads may fit other cubes on this GPU meanwhile
+    # thread_local: other threads may fit other cubes on this GPU at the same time
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
         yield
     except BaseException:
-        with suppress(RuntimeError):  # what broke it is what the user should see
+        with suppress(RuntimeError):  # show the user the original error
             graph.capture_end()
         raise
     graph.capture_end()
@@ -328,7 +333,7 @@ def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A collected graph would be destroyed inside another's recording, which CUDA refuses."""
+    """Suspend it: CUDA refuses to destroy a collected graph during the recording of another."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,7 @@
 """The smoothest field through known pixels, as a linear map in torch: exact, and cheap to repeat.
 
 `classical.smooth` solves the same problem once; here it is solved hundreds of times for one mask.
+R denotes the restriction of a plane to its gaps.
 """
 
 from __future__ import annotations
@@ -15,24 +16,25 @@ from hydiff.cube import Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.learn.engine import arithmetic
 
-MOST_MISSING = 20_000  # pixels in gaps: their covariance is a dense matrix
-ROWS_AT_ONCE = 512  # of that matrix, while it is built
-BLOCK = 1024  # rows and columns, while it is factored, and of its inverse
-KINDS_OF_KAPPA = 3  # each needs a matrix of its own, so components share them
-LAGS = 6  # px, of the variogram
+MOST_MISSING = 20_000  # pixels in gaps, whose covariance is a dense matrix
+ROWS_AT_ONCE = 512  # rows of that matrix that are built at a time
+BLOCK = 1024  # rows and columns of a block, in the factorisation and the inverse
+KINDS_OF_KAPPA = 3  # groups of components of similar κ, each with its own matrix
+LAGS = 6  # px, largest lag of the variogram
 ELSEWHERE = "too little memory on the device: the fields were set up on the CPU"
 
 
 class Field:
-    """z (..., K, H, W) ↦ the f that minimises ‖known (f - z)‖² + κ ‖(−Δ)^{s/2} f‖²; linear.
+    """Linear map of z (..., K, H, W) to the f that minimises ‖M (f - z)‖² + κ ‖(−Δ)^{s/2} f‖².
 
-    known (H, W) bool; kappa (K,); None is the limit κ → 0, which interpolates.
-    With φ = λ^s / (1 + κ λ^s) on the cosine spectrum, f is the interpolation that is smoothest in
-    the sense of φ, damped by 1 / (1 + κ λ^s): the same two steps for every κ.  Interpolating adds
-    -(R φ Rᵀ)⁻¹ R φ z to the gaps, R the restriction to them; the matrix is inverted once, for the
-    (geometric) mean of the κ.  often: whether the inverse is worth its time; else it is factored.
-    The inverse takes 4 bytes for each pair of pixels in gaps, and three times that meanwhile: where
-    the device has too little, that happens on the CPU, and `how` says so.
+    M is the mask `complete` (H, W), kappa is (K,); None is the limit κ → 0, which interpolates.
+    With φ = λ^s / (1 + κ λ^s) on the cosine spectrum, f is computed in the same two steps for every
+    κ: the interpolation that is smoothest in the sense of φ, then a damping by 1 / (1 + κ λ^s).
+    The interpolation adds -(R φ Rᵀ)⁻¹ R φ z in the gaps, with one matrix for the geometric mean of
+    the κ.
+    often: whether the map is applied often enough to invert the matrix; else it is only factored.
+    The inverse takes 4 bytes for each pair of pixels in gaps, and three times that while it is
+    computed: if the device has too little memory, this is done on the CPU, and `how` says so.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Field:
         self.phi = on_device(phi)
 
     def _inverted(self, phi: Tensor) -> Tensor:
-        """(gaps, gaps) of R φ Rᵀ, float32."""
+        """(gaps, gaps) inverse of R φ Rᵀ, float32."""
         device = self.missing.device
         try:
             return _inverse(_factor(phi.to(device), self.missing))
@@ -75,34 +77,34 @@ class Field:
         return _inverse(_factor(phi, self.missing.cpu())).to(device)
 
     def __call__(self, z: Tensor) -> Tensor:
-        with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
+        with arithmetic("fp32"):  # λ^s needs more digits than TF32 has
             z = z * self.complete
             right = self._filtered(z, self.phi).flatten(-2)[..., self.missing]
             f: Tensor = z.flatten(-2).index_add(-1, self.missing, -self._solved(right)).view_as(z)
             return f if self.damping is None else self._filtered(f, self.damping)
 
     def _solved(self, right: Tensor) -> Tensor:
-        """(..., gaps) a right side, divided by R φ Rᵀ."""
+        """(..., gaps) solution x of R φ Rᵀ x = right."""
         if self.inverse is not None:
             return right @ self.inverse
         columns = right.flatten(0, -2).double().mT.contiguous()
         return _substituted(self.factor, columns).mT.to(right.dtype).view_as(right)
 
     def _filtered(self, z: Tensor, weight: Tensor) -> Tensor:
-        """The cosine transform of z, times a weight (..., H, W), transformed back."""
+        """Multiply the cosine transform of z by a weight (..., H, W), and transform back."""
         spectrum = weight * (self.down @ z @ self.across.T)
         filtered: Tensor = self.down.T @ spectrum @ self.across
         return filtered
 
 
 def eigenvalues(n: int) -> Tensor:
-    """Of the second difference along n pixels with reflecting borders."""
+    """(n,) eigenvalues of minus the second difference along n pixels with reflecting borders."""
     half: Tensor = math.pi * torch.arange(n, dtype=torch.float64) / (2 * n)
     return 4 * torch.sin(half) ** 2
 
 
 def _cosines(n: int) -> Tensor:
-    """(n, n), rows are the orthonormal cosines: the transform is a product with it."""
+    """(n, n) matrix of the cosine transform: its rows are the orthonormal cosines."""
     k = torch.arange(n, dtype=torch.float64)
     waves: Tensor = torch.cos(math.pi * (k + 0.5) * k[:, None] / n) * (2 / n) ** 0.5
     waves[0] *= 0.5**0.5
@@ -110,10 +112,10 @@ def _cosines(n: int) -> Tensor:
 
 
 def _inverse(lower: Tensor) -> Tensor:
-    """Of a matrix by its Cholesky factor, worked out in float64 and kept in float32."""
+    """Inverse of a matrix from its Cholesky factor, computed in float64 and stored in float32."""
     n = len(lower)
     inverse = lower.new_empty((n, n), dtype=torch.float32)
-    # by columns, and below the diagonal only: the factor is the one matrix of float64 there is
+    # column by column, below the diagonal only: the factor is then the only matrix of float64
     for start in range(0, n, BLOCK):
         part = slice(start, min(start + BLOCK, n))
         unit = torch.eye(n - start, part.stop - start, dtype=lower.dtype, device=lower.device)
@@ -124,8 +126,10 @@ def _inverse(lower: Tensor) -> Tensor:
 
 
 def _substituted(lower: Tensor, x: Tensor) -> Tensor:
-    """x (n, m) divided by L Lᵀ, in its place.  By blocks of rows: of parts of a matrix, torch
-    would solve with copies."""
+    """Solve L Lᵀ u = x for x (n, m) in place, and return u.
+
+    Works by blocks of rows, since torch copies a part of a matrix before it solves with it.
+    """
     starts = range(0, len(lower), BLOCK)
     for start in starts:
         part = slice(start, start + BLOCK)
@@ -139,8 +143,10 @@ def _substituted(lower: Tensor, x: Tensor) -> Tensor:
 
 
 def _factor(phi: Tensor, missing: Tensor) -> Tensor:
-    """The Cholesky factor of R φ Rᵀ in float64.  A product of two cosines is a sum of cosines of
-    the difference and of the sum of their places, so every entry is the sum of four of one table.
+    """Cholesky factor of R φ Rᵀ in float64.
+
+    A product of two cosines is a sum of cosines of the difference and of the sum of their
+    positions, so every entry of the matrix is the sum of four entries of one table.
     """
     H, W = phi.shape
 
@@ -165,8 +171,10 @@ def _factor(phi: Tensor, missing: Tensor) -> Tensor:
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
-    """The lower factor in the place of the matrix, by blocks of columns; what is above the diagonal
-    stays as it was."""
+    """Overwrite the matrix by its lower Cholesky factor, by blocks of columns, and return it.
+
+    Entries above the blocks on the diagonal stay as they were.
+    """
     for start in range(0, len(matrix), BLOCK):
         part, below = slice(start, start + BLOCK), slice(start, None)
         matrix[below, part] -= matrix[below, :start] @ matrix[part, :start].mT
@@ -179,7 +187,7 @@ def _cholesky(matrix: Tensor) -> Tensor:
 
 
 class Fields:
-    """Fields of components z (..., K, H, W) in the order of their κ: neighbours share a matrix."""
+    """Fields of components z (..., K, H, W) in the order of their κ; similar κ share a matrix."""
 
     def __init__(self, complete: Tensor, s: float, kappa: Floats) -> None:
         parts = np.array_split(np.arange(len(kappa)), min(KINDS_OF_KAPPA, len(kappa)))
@@ -196,11 +204,12 @@ class Fields:
 
 
 def strength(z: Floats, complete: Bools, s: float) -> Floats:
-    """(K,) τ of fields with the spectrum τ λ^{-s} under white noise, z (K, H, W).
+    """(K,) strength τ of fields z (K, H, W) with the spectrum τ λ^{-s} under white noise.
 
-    The variogram of such a field is τ g(lag) plus a constant, the noise: τ is its slope, less two
-    standard errors, so that what may be noise alone gets 0.  What PCA adds to the noise by picking
-    the directions where there is most of it lies in the constant, too.
+    The variogram of such a field is τ g(lag) plus a constant, the noise.  The estimate of τ is its
+    slope less two standard errors, so that a component that may be pure noise gets 0.  PCA
+    increases the noise, as it selects directions in which there is much of it; this increase is
+    part of the constant as well.
     """
     H, W = complete.shape
     lags = np.arange(1, min(LAGS, max(H, W) - 1) + 1)

@@ -1,12 +1,12 @@
-"""SkipNet with few kernels: the same function as `network.SkipNet`, evaluated for speed.
+"""SkipNet with few kernels: the same function as `network.SkipNet`, evaluated faster.
 
 Between two convolutions the reference runs a dozen small kernels: bias, normalisation, activation,
-padding, doubling, concatenation, each reading and writing the whole image.  Here `launch` does
-that in one or two.  What makes it the same function: a bias in front of a normalisation has no
-effect and is left out; normalising channels side by side is normalising them one by one.
+padding, doubling, concatenation, each of which reads and writes the whole image.  Here
+`kernel_calls` does this in one or two.  The function stays the same: a bias before a normalisation
+has no effect and is left out, and concatenated channels are normalised independently anyway.
 
-The gradients of the weights do not hold up those of the images: they are taken in a stream of
-their own, written once for each pass, and added up by `gather` at the end.
+The gradients of the weights do not delay those of the images: they are computed in a separate
+stream, written once for each pass, and added up by `gather` at the end.
 
 Images are (N, H, W, C), channels last, as the convolutions like them.
 """
@@ -32,10 +32,10 @@ Context = Any  # of torch.autograd.Function
 
 
 class FusedSkipNet:
-    """A SkipNet to be fitted: call it as the network, `gather` after backward(), `refresh` after
-    the weights have changed.
+    """A SkipNet for fitting, called like the network itself.
 
-    The convolutions work on copies of the weights in `dtype`.
+    Call `gather` after backward(), and `refresh` after the weights have changed: the convolutions
+    use copies of the weights in `dtype`.
     """
 
     def __init__(self, network: SkipNet, dtype: torch.dtype) -> None:
@@ -63,20 +63,21 @@ class FusedSkipNet:
         return torch.zeros(kernel_calls.COUNTERS, dtype=torch.int32, device=self.copies[0].device)
 
     def _forget(self) -> None:
-        self.of_weights: list[list[Tensor]] = [[] for _ in self.blocks]  # a gradient a pass
+        # one gradient for each pass
+        self.of_weights: list[list[Tensor]] = [[] for _ in self.blocks]
         self.of_norms: list[list[Tensor]] = [[] for _ in self.norms]  # (N, 2, C): γ, β
-        self.held: list[Tensor] = []  # what the other stream may still read
+        self.held: list[Tensor] = []  # tensors that the other stream may still read
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Hand the gradients of all passes to the network's weights."""
+        """Add up the gradients of all passes, and store them in the weights of the network."""
         if self.side is not None:
             torch.cuda.current_stream().wait_stream(self.side)
-        found = [torch.empty_like(conv.weight) for conv in self.blocks]
-        torch._foreach_copy_([_flat(grad) for grad in found], _totals(self.of_weights))
-        for conv, grad in zip(self.blocks, found, strict=True):
+        gradients = [torch.empty_like(conv.weight) for conv in self.blocks]
+        torch._foreach_copy_([_flat(grad) for grad in gradients], _totals(self.of_weights))
+        for conv, grad in zip(self.blocks, gradients, strict=True):
             conv.weight.grad = grad
-        # passes may differ in their number of images: the copies of a step are one batch
+        # passes may differ in their number of images: all copies of a step form one batch
         of_norms = [[g if len(g) == 1 else g.sum(0, True) for g in p] for p in self.of_norms]
         for norm, (total,) in zip(self.norms, _totals(of_norms), strict=True):
             norm.weight.grad, norm.bias.grad = total[0], total[1]
@@ -84,47 +85,47 @@ class FusedSkipNet:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Bring the copies up to date with the weights."""
+        """Update the copies of the weights."""
         weights = [_flat(conv.weight) for conv in self.blocks]
         torch._foreach_copy_([_flat(copy) for copy in self.copies], weights)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) → (N, C, H, W), as float32 and channels last in memory."""
+        """Map (N, C, H, W) to (N, C, H, W), float32 and channels last in memory."""
         rows, cols = x.shape[-2:]
         x = mirrored_up_to(x, self.network.least_side).permute(0, 2, 3, 1).contiguous()
         bands = x.shape[-1]
         plain, padded = _run(_ToPrecision, x, bands + -bands % ALIGNED, self.dtype)
         features = self._level(self.network.levels, plain, padded)[:, :rows, :cols]
-        # the last product in float32: rounding here would be seen in the image
+        # the last product in float32: its rounding would show in the image
         head = self.network.head
         out = _run(_Head, features.float(), head.weight, head.bias)
         squashed: Tensor = self.network.squash(out)
         return squashed.permute(0, 3, 1, 2)
 
     def _level(self, level: Level, plain: Tensor, padded: Tensor) -> Tensor:
-        with self._branch() as joined:  # beside all that goes deeper; and so is its way back
+        with self._branch() as joined:  # runs beside the deeper levels, also in the backward pass
             skip = self._block(level.skip, plain, "plain")[0]
-        once = self._block(level.down[0], padded, "padded")[0]
+        features = self._block(level.down[0], padded, "padded")[0]
         if isinstance(level.below, Level):
-            deep = self._level(level.below, *self._block(level.down[1], once, "both"))
+            deep = self._level(level.below, *self._block(level.down[1], features, "both"))
         else:
-            deep = self._block(level.down[1], once, "plain")[0]
+            deep = self._block(level.down[1], features, "plain")[0]
         norm, first, second = level.merge.children()
         joined()
         both = _run(_Merge, skip, deep, norm.weight, norm.bias, self, norm)
-        once = self._block(first, both, "plain")[0]
-        return self._block(second, once, "plain")[0]
+        features = self._block(first, both, "plain")[0]
+        return self._block(second, features, "plain")[0]
 
     def _block(self, block: nn.Module, x: Tensor, form: str) -> tuple[Tensor, ...]:
-        """Convolution, normalisation, activation; with a border, without, or both."""
+        """Convolution, normalisation, activation; form: plain, padded (with a border) or both."""
         conv, norm, _ = block.children()
         x = _run(_Convolve, x, self.copies[self.place[conv]], self, conv)
-        made: tuple[Tensor, ...] = _run(_Normalise, x, norm.weight, norm.bias, self, norm, form)
-        return made
+        images: tuple[Tensor, ...] = _run(_Normalise, x, norm.weight, norm.bias, self, norm, form)
+        return images
 
     @contextmanager
     def _branch(self) -> Iterator[Callable[[], None]]:
-        """In a stream beside; call what it gives before the result is used."""
+        """Run the block in another stream; call the yielded function before using its results."""
         branch = self.branch
         if branch is None:
             yield lambda: None
@@ -136,7 +137,7 @@ class FusedSkipNet:
 
     @contextmanager
     def beside(self, *read: Tensor) -> Iterator[None]:
-        """In the other stream, which reads these tensors."""
+        """Run the block, which reads these tensors, in the stream for the gradients of weights."""
         if self.side is None:
             yield
             return
@@ -151,12 +152,12 @@ def _run(function: type[torch.autograd.Function], *inputs: Any) -> Any:
 
 
 def _flat(weight: Tensor) -> Tensor:
-    """As it lies in memory: equal layouts let one kernel work on many tensors."""
+    """Flatten a weight in its memory order: equal layouts let one kernel work on many tensors."""
     return weight.permute(0, 2, 3, 1).reshape(-1)
 
 
 def _totals(passes: list[list[Tensor]]) -> list[Tensor]:
-    """The sum over the passes of each list, all in one kernel a pass."""
+    """Sum each list over the passes, with one kernel for each pass."""
     totals = [grads[0] for grads in passes]
     for i in range(1, len(passes[0])):
         torch._foreach_add_(totals, [grads[i] for grads in passes])
@@ -164,9 +165,9 @@ def _totals(passes: list[list[Tensor]]) -> list[Tensor]:
 
 
 class _Convolve(torch.autograd.Function):
-    """(N, H, W, C) → the convolution's; 1×1 or 3×3 without border.
+    """Convolution of (N, H, W, C), 1×1 or 3×3, without padding.
 
-    x may have more channels than the weight: they are 0, and there to make the number round.
+    x may have more channels than the weight, as bands are padded with zeros to a round number.
     """
 
     @staticmethod
@@ -213,7 +214,7 @@ def _convolve_backward(
 
 
 class _Head(torch.autograd.Function):
-    """A 1×1 convolution with bias; the gradient of the bias as a product, which is faster."""
+    """A 1×1 convolution with bias; computes the gradient of the bias as a product: faster."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -230,7 +231,7 @@ class _Head(torch.autograd.Function):
 
 
 class _Normalise(torch.autograd.Function):
-    """Normalisation and activation; the result plain, with a mirrored border, or both."""
+    """Normalisation and activation; returns the image plain, with a mirrored border, or both."""
 
     @staticmethod
     def forward(
@@ -249,9 +250,9 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, stats = ctx.saved_tensors
-        given = [g.contiguous() for g in grads]
-        plain = given[0] if ctx.form != "padded" else None
-        padded = given[-1] if ctx.form != "plain" else None
+        contiguous = [g.contiguous() for g in grads]
+        plain = contiguous[0] if ctx.form != "padded" else None
+        padded = contiguous[-1] if ctx.form != "plain" else None
         of_norm = stats.new_empty(len(x), 2, x.shape[-1])
         dx = kernel_calls.normalise_backward(x, stats, ctx.layer, plain, padded, of_norm)
         ctx.net.of_norms[ctx.net.place[ctx.norm]].append(of_norm)
@@ -259,7 +260,7 @@ class _Normalise(torch.autograd.Function):
 
 
 class _Merge(torch.autograd.Function):
-    """(skip, doubled deep) side by side, normalised, with a mirrored border."""
+    """Concatenate `skip` and the doubled `deep`, normalised, with a mirrored border."""
 
     @staticmethod
     def forward(
@@ -296,7 +297,7 @@ class _Merge(torch.autograd.Function):
 
 
 class _ToPrecision(torch.autograd.Function):
-    """The image in another precision, plain and with a mirrored border, with a round band count."""
+    """Image in another precision, plain and with a mirrored border, `pitch` channels each."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, pitch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

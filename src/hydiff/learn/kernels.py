@@ -1,14 +1,15 @@
 """Triton kernels between the convolutions: normalise, activate, mirror the border, double, join.
 
 Images are (N, H, W, C), channels last; each has its own statistics.  A large image takes two
-kernels either way: sums over its pixels first, then all that depends on them, written once and
-where the next convolution wants it.  A small one takes a single kernel.  `launch` calls them.
+kernels in each direction: the first sums over its pixels, the second computes everything that
+depends on the sums, and writes it once, in the form that the next convolution reads.  A small image
+takes a single kernel.  `kernel_calls` launches them.
 
-Sums are taken in at most SPLITS parts, each written by one program; the last program to finish adds
-them up, always in the same order, so that the numbers are the same every time.
+Sums are taken in at most SPLITS parts, each written by one program.  The last program to finish
+adds them up, always in the same order, so that results are reproducible.
 
-What a kernel does is decided by its arguments as it runs, not as it is compiled: a few short
-compilations (kept on disk by Triton) serve all layers.
+The operations of a kernel are selected by its arguments at run time, not at compile time: a few
+short compilations (stored on disk by Triton) serve all layers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# compiled for any value; numbers of channels are not here: their alignment makes for wide loads
+# compiled for any value; not the numbers of channels, whose alignment allows wide loads
 ANY = [
     "P", "H", "W", "h", "w", "chunk", "parts", "norm", "up", "plain", "padded", "eps", "slope"
 ]  # fmt: skip
@@ -24,8 +25,8 @@ ANY = [
 
 @triton.jit
 def _is_last(counter, parts):
-    """Whether all other parts are in memory by now; the counter is then 0 again."""
-    tl.debug_barrier()  # all of this program's part is written
+    """Return whether all other parts are in memory by now; if so, reset the counter to 0."""
+    tl.debug_barrier()  # wait until this program's part is written
     done = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") + 1
     if done == parts:
         tl.store(counter, 0)
@@ -34,12 +35,12 @@ def _is_last(counter, parts):
 
 @triton.jit
 def _added_up(part, n, c, C, parts, WHICH: tl.constexpr, SPLITS: tl.constexpr):
-    """One of the two sums, (CHANNELS,), from its parts (N, parts, 2, C)."""
+    """Return sum number WHICH, (CHANNELS,), from its parts (N, parts, 2, C)."""
     s = tl.arange(0, SPLITS)
     at = ((n * parts + s) * 2 + WHICH) * C
     mask = (s < parts)[:, None] & (c < C)[None, :]
-    found = tl.load(part + at[:, None] + c[None, :], mask=mask, other=0.0, cache_modifier=".cg")
-    return tl.sum(found, axis=0)
+    values = tl.load(part + at[:, None] + c[None, :], mask=mask, other=0.0, cache_modifier=".cg")
+    return tl.sum(values, axis=0)
 
 
 @triton.jit
@@ -47,7 +48,7 @@ def _gathered(
     g_plain, g_padded, n, i, j, low, high, ok, c, C, pitch, offset, H, W, up, plain, padded,
     PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of pixels (i, j) of lines low to high: all they were written to, added up."""
+    """Return the gradient of pixels (i, j) in lines low to high: the sum over all their copies."""
     total = tl.zeros((PIXELS, CHANNELS), tl.float32)
     to = (offset + c)[None, :]
     for child in range(1 + 3 * up):
@@ -60,15 +61,15 @@ def _gathered(
             mask = here[:, None] & (c < C)[None, :]
             total += tl.load(g_plain + at, mask=mask, other=0.0).to(tl.float32)
         if padded:
-            for k in tl.static_range(3):  # its own line, and the borders that mirror it
+            for k in tl.static_range(3):  # its line, and the border lines that mirror it
                 if k == 0:
-                    row, hit, some = r + 1, here, True
+                    row, hit, any_hit = r + 1, here, True
                 elif k == 1:
-                    row, hit, some = r * 0, here & (r == 1), (first <= 1) & (last >= 1)
+                    row, hit, any_hit = r * 0, here & (r == 1), (first <= 1) & (last >= 1)
                 else:
                     row, hit = r * 0 + H + 1, here & (r == H - 2)
-                    some = (first <= H - 2) & (last >= H - 2)
-                if some:
+                    any_hit = (first <= H - 2) & (last >= H - 2)
+                if any_hit:
                     line = (n * (H + 2) + row) * (W + 2)
                     mask = hit[:, None] & (c < C)[None, :]
                     at = (line + q + 1)[:, None] * pitch + to
@@ -87,13 +88,13 @@ def moments(
     x, part, counters, stats, C, P, W, h, w, chunk, parts, eps, up,
     PIXELS: tl.constexpr, CHANNELS: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/σ, (N, 2, C), of the (doubled) image, by Σ (x - x_0) and Σ (x - x_0)²."""
+    """Write mean and 1/σ, (N, 2, C), of the (doubled) image, from Σ (x - x_0) and Σ (x - x_0)²."""
     s, n = tl.program_id(0), tl.program_id(1)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     image = x + n * h * w * C
     x_0 = tl.load(image + c, mask=c < C, other=0.0).to(tl.float32)
-    one = tl.zeros((PIXELS, CHANNELS), tl.float32)
-    two = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    sum_1 = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    sum_2 = tl.zeros((PIXELS, CHANNELS), tl.float32)
     end = tl.minimum((s + 1) * chunk, P)
     for start in range(s * chunk, end, PIXELS):
         p = start + tl.arange(0, PIXELS)
@@ -101,11 +102,11 @@ def moments(
         mask = (p < end)[:, None] & (c < C)[None, :]
         v = tl.load(image + source[:, None] * C + c[None, :], mask=mask, other=0.0)
         v = tl.where(mask, v.to(tl.float32) - x_0[None, :], 0.0)
-        one += v
-        two += v * v
+        sum_1 += v
+        sum_2 += v * v
     at = part + (n * parts + s) * 2 * C + c
-    tl.store(at, tl.sum(one, axis=0), mask=c < C)
-    tl.store(at + C, tl.sum(two, axis=0), mask=c < C)
+    tl.store(at, tl.sum(sum_1, axis=0), mask=c < C)
+    tl.store(at + C, tl.sum(sum_2, axis=0), mask=c < C)
     if _is_last(counters + n * tl.num_programs(2) + tl.program_id(2), parts):
         away = _added_up(part, n, c, C, parts, 0, SPLITS) / P
         square = _added_up(part, n, c, C, parts, 1, SPLITS) / P
@@ -119,10 +120,10 @@ def apply(
     x, gamma, beta, stats, to_plain, to_padded, C, pitch, offset, H, W, h, w,
     slope, norm, up, plain, padded, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Normalise, activate, double; write the image plain, with a mirrored border, or both.
+    """Normalise, activate and double; write the image plain, with a mirrored border, or both.
 
-    It goes to the channels from `offset` on of images with `pitch` channels.  Without `norm` the
-    image is only copied; the channels beyond C up to `pitch` are then 0.
+    It is written to the channels from `offset` on in images with `pitch` channels.  Without `norm`
+    the image is only copied, and the channels from C to `pitch` become 0.
     """
     n = tl.program_id(1)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
@@ -159,7 +160,7 @@ def apply_small(
     x, gamma, beta, stats, to_plain, to_padded, C, pitch, offset, H, W, h, w, eps, slope,
     up, plain, padded, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """`moments` and `apply` in one, for an image that fits into one tile of pixels."""
+    """Do the work of `moments` and `apply`, for an image that fits into one tile of pixels."""
     n = tl.program_id(0)
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     p = tl.arange(0, PIXELS)
@@ -182,7 +183,7 @@ def apply_small(
         tl.store(to_plain + at, v.to(to_plain.dtype.element_ty), mask=mask)
     if padded:
         out = v.to(to_padded.dtype.element_ty)
-        for k in tl.static_range(3):  # its own line, and the borders that mirror it
+        for k in tl.static_range(3):  # its line, and the border lines that mirror it
             if k == 0:
                 row, hit = r + 1, ok
             elif k == 1:
@@ -204,14 +205,14 @@ def gradient_sums(
     H, W, h, w, chunk, parts, slope, norm, up, plain, padded,
     PIXELS: tl.constexpr, CHANNELS: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """d, the gradient before the activation, for each pixel of x.
+    """Write d, the gradient before the activation, for each pixel of x.
 
-    Σ d x̂ and Σ d, the gradients of γ and β, go to grads (N, 2, total), from `offset` on.
+    Σ d x̂ and Σ d, the gradients of γ and β, are written to grads (N, 2, total), from `offset` on.
     """
     s, n = tl.program_id(0), tl.program_id(1)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
-    one = tl.zeros((PIXELS, CHANNELS), tl.float32)
-    two = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    sum_dx = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    sum_d = tl.zeros((PIXELS, CHANNELS), tl.float32)
     end = tl.minimum((s + 1) * chunk, h * w)
     for start in range(s * chunk, end, PIXELS):
         p = start + tl.arange(0, PIXELS)
@@ -230,13 +231,13 @@ def gradient_sums(
             v = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
             v = (v - mean[None, :]) * rstd[None, :]  # x̂
             g = tl.where(v * scale[None, :] + shift[None, :] > 0, g, g * slope)
-            one += tl.where(mask, g * v, 0.0)
-            two += tl.where(mask, g, 0.0)
+            sum_dx += tl.where(mask, g * v, 0.0)
+            sum_d += tl.where(mask, g, 0.0)
         tl.store(d + at, g.to(d.dtype.element_ty), mask=mask)
     if norm:
         at = part + (n * parts + s) * 2 * C + c
-        tl.store(at, tl.sum(one, axis=0), mask=c < C)
-        tl.store(at + C, tl.sum(two, axis=0), mask=c < C)
+        tl.store(at, tl.sum(sum_dx, axis=0), mask=c < C)
+        tl.store(at + C, tl.sum(sum_d, axis=0), mask=c < C)
         if _is_last(counters + n * tl.num_programs(2) + tl.program_id(2), parts):
             to = grads + n * 2 * total + offset + c
             tl.store(to, _added_up(part, n, c, C, parts, 0, SPLITS), mask=c < C)
@@ -245,7 +246,7 @@ def gradient_sums(
 
 @triton.jit
 def _pulled(v, sum_d, sum_dx, i, j, H, W, up):
-    """k (mean d + x̂ mean d x̂), k the number of pixels that pixel (i, j) of x stands for."""
+    """Return k (mean d + x̂ mean d x̂); pixel (i, j) of x becomes k pixels by the doubling."""
     k = tl.minimum(H - (i << up), 1 + up) * tl.minimum(W - (j << up), 1 + up)
     return (sum_d[None, :] + v * sum_dx[None, :]) * (k.to(tl.float32) / (H * W))[:, None]
 
@@ -255,7 +256,7 @@ def gradient(
     x, stats, gamma, d, grads, dx, C, total, offset, H, W, h, w, up,
     PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """dx = γ/σ (d - k mean d - k x̂ mean d x̂)."""
+    """Write dx = γ/σ (d - k mean d - k x̂ mean d x̂)."""
     n = tl.program_id(1)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
@@ -277,7 +278,7 @@ def gradient_small(
     x, stats, gamma, beta, g_plain, g_padded, dx, grads, C, pitch, total, offset, H, W, h, w,
     slope, up, plain, padded, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """`gradient_sums` and `gradient` in one, for an image that fits into one tile of pixels."""
+    """Do the work of `gradient_sums` and `gradient`, for an image that fits into one tile."""
     n = tl.program_id(0)
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     p = tl.arange(0, PIXELS)

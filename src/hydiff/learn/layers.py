@@ -1,4 +1,4 @@
-"""Small parts that several networks need: reproducible construction, reflection to any size.
+"""Parts that several networks share: reproducible construction, padding by reflection.
 
 Shapes: images are (..., H, W).
 """
@@ -16,9 +16,9 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def built(make: Callable[[], Module], rng: Generator) -> Module:
-    """A new network on the generator's device, the same for the same state of `rng` everywhere.
+    """Build a network on the device of `rng`; the same state of `rng` gives the same weights.
 
-    Layers initialise themselves from torch's global generator: it is left as it was found.
+    Layers are initialised from torch's global generator, whose state is restored afterwards.
     """
     seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
@@ -27,25 +27,25 @@ def built(make: Callable[[], Module], rng: Generator) -> Module:
 
 
 def parameters_of(network: nn.Module) -> int:
-    """How many numbers training changes."""
+    """Return the number of trainable parameters."""
     return sum(p.numel() for p in network.parameters() if p.requires_grad)
 
 
 def reflected(x: Tensor, n: int) -> Tensor:
-    """x continued by n pixels of reflection on each side; n is less than both sides."""
+    """Extend x by n pixels of reflection on each side; n is less than both sides of x."""
     if n == 0:
         return x
     if not torch.are_deterministic_algorithms_enabled():
         return F.pad(x, (n, n, n, n), mode="reflect")
-    # torch sums the gradients of its own padding in no fixed order on a GPU
+    # on a GPU, torch sums the gradients of F.pad in no fixed order
     rows, cols = (_mirror(side, -n, side + n, x) for side in x.shape[-2:])
     return x[..., rows[:, None], cols]
 
 
 def reflect_to_multiple(x: Tensor, of: int, least: int = 0) -> Tensor:
-    """x continued below and right, by reflection to and fro, up to sides that `of` divides.
+    """Extend x below and right by repeated reflection, up to sides that are multiples of `of`.
 
-    No side ends shorter than `least`.  Works on masks; crop with `[..., :H, :W]`.
+    Both sides become at least `least`.  Works on masks too; crop back with `[..., :H, :W]`.
     """
     rows, cols = (-(-max(side, least) // of) * of for side in x.shape[-2:])
     if (rows, cols) == tuple(x.shape[-2:]):
@@ -63,7 +63,7 @@ class ReflectedConv(nn.Conv2d):
 
 
 def _mirror(side: int, start: int, stop: int, like: Tensor) -> Tensor:
-    """Indices start ... stop - 1 folded back into 0 ... side - 1, the border not repeated."""
+    """Indices start ... stop - 1, reflected into 0 ... side - 1 without repeating the border."""
     index = torch.arange(start, stop, device=like.device)
     period = max(2 * side - 2, 1)
     index = index.remainder(period)

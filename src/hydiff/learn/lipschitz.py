@@ -1,4 +1,4 @@
-"""The network of LRS-PnP-DIP(1-Lip): an encoder and decoder whose weights cannot amplify.
+"""The network of LRS-PnP-DIP(1-Lip): an encoder and decoder whose layers cannot amplify.
 
 Shapes: images are (B, C, H, W).
 """
@@ -11,12 +11,12 @@ from torch.nn import functional as F
 
 from hydiff.learn.layers import reflect_to_multiple, reflected
 
-UP_KERNELS = (2, 2, 3, 3)  # an even kernel takes away the pixel that doubling an odd half adds
-LEAST_SIDE = 20  # of the images that the network takes: the deepest is then 2 × 2
+UP_KERNELS = (2, 2, 3, 3)  # an even kernel removes the pixel that doubling adds to an odd side
+LEAST_SIDE = 20  # smallest side of an image: 2 × 2 at the deepest level
 
 
 class LipschitzNet(nn.Module):
-    """(B, C, H, W) → the same, any size: four halvings and four doublings, and nothing across."""
+    """Images (B, C, H, W) of any size to the same shape: four halvings and doublings, no skips."""
 
     def __init__(self, bands: int, channels: int = 128) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class LipschitzNet(nn.Module):
 
 
 def side_for(n: int) -> int:
-    """The least side from n on whose four halves, rounded up, double back to it."""
+    """Return the smallest side ≥ n that four halvings, rounded up, and the doublings restore."""
     return max(-(-(n + 12) // 16) * 16 - 12, LEAST_SIDE)
 
 
 class BoundedConv(nn.Conv2d):
-    """Convolution with mirrored borders; its kernel as a matrix (c_out, rest) has norm 1 at most.
+    """Convolution with mirrored borders; its kernel, as a matrix (c_out, rest), has a norm ≤ 1.
 
     No gradient passes through the norm.
     """
@@ -55,7 +55,7 @@ class BoundedConv(nn.Conv2d):
         nn.init.kaiming_uniform_(self.weight)
 
     def bounded(self) -> Tensor:
-        """The kernel that is applied."""
+        """Return the kernel that is applied: the weight, divided by its norm if that is above 1."""
         with torch.no_grad():
             matrix = self.weight.flatten(1)
             gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
@@ -68,7 +68,7 @@ class BoundedConv(nn.Conv2d):
 
 
 class BoundedNorm(nn.BatchNorm2d):
-    """Batch normalisation; the factors of its channels are 1 at most."""
+    """Batch normalisation by the batch at hand; the factors of its channels are at most 1."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels, track_running_stats=False)

@@ -1,6 +1,7 @@
 """The terms of the objective (Eq. 9): data fidelity, equivariance, and SURE for noisy data.
 
-Tensors are (B, C, H, W); `where` is bool and broadcastable: the entries that count.
+Tensors are (B, C, H, W).  `where` is boolean, broadcasts to them, and is True for the entries that
+count.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
 
 Network = Callable[[Tensor], Tensor]
 
-READINGS = ("implied", "fresh", "none")  # of ε_0 in Eq. 9
+READINGS = ("implied", "fresh", "none")  # meanings that ε_0 of Eq. 9 can have
 WEIGHTINGS = ("simple", "full")
-DATA_TERMS = ("all", "observed")  # the entries that the data term counts
+DATA_TERMS = ("all", "observed")  # entries over which the data term is averaged
 REDUCTIONS = ("mean", "sum")  # of the EI term over the copies drawn in a step
-NOISE_TERMS = ("none", "sure")  # what stands for the data term on measured, noisy entries
+NOISE_TERMS = ("none", "sure")  # what replaces the data term on observed, noisy entries
 
 
 def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Generator) -> Tensor:
-    """x_t - √(1-ᾱ_t) ε_0, the target of √ᾱ_t f_θ(y), for three readings of ε_0.
+    """Return x_t - √(1-ᾱ_t) ε_0, the target of √ᾱ_t f_θ(y), for one of three readings of ε_0.
 
-    implied: the noise that x_t really carries, given the last estimate x̃_0.  x_t cancels, and
-    the target is √ᾱ_t x̃_0.
-    fresh: N(0, I), drawn at every step: the letter of the paper.
-    none: left out, as DDS2M does.
+    implied: the noise in x_t according to the last estimate x̃_0.  x_t cancels, and the target is
+    √ᾱ_t x̃_0.
+    fresh: new N(0, I) noise at every step, the paper's literal wording.
+    none: no ε_0, as in DDS2M.
     """
     root: float = alpha_bar**0.5
     if eps0 == "implied":
@@ -42,7 +43,11 @@ def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Gene
 
 
 def term_weight(alpha_bar: Tensor, t: int, weighting: str) -> float:
-    """1 for L_simple; (β_t / (√α_t (1-ᾱ_t)))² for the bound it was simplified from."""
+    """Return the weight of the data term at step t.
+
+    simple: 1, as in L_simple.  full: (β_t / (√α_t (1-ᾱ_t)))², as in the bound from which L_simple
+    was derived.
+    """
     if weighting == "simple":
         return 1.0
     now, before = alpha_bar[t].item(), alpha_bar[t - 1].item()
@@ -51,20 +56,20 @@ def term_weight(alpha_bar: Tensor, t: int, weighting: str) -> float:
 
 
 def mean_square(difference: Tensor, where: Tensor | None) -> Tensor:
-    """Mean of the squares over the entries that count; None: all of them."""
+    """Mean of the squared differences over the entries in `where` (None: all entries)."""
     if where is None:
-        # not .mean(), whose gradient forgets the memory format
+        # not .mean(): its gradient loses the memory format
         return difference.square().sum() / difference.numel()
     where = where.expand_as(difference)
     return (difference.square() * where).sum() / where.sum().clamp_min(1)
 
 
 def data(miss: Tensor, where: Tensor | None, risk: Tensor | None, observed: Tensor) -> Tensor:
-    """The data term: `mean_square` of `miss`, but with `risk`, unless it is None, for its mean over
-    the observed entries.
+    """Return the data term: `mean_square` of `miss`, or SURE in place of its observed entries.
 
-    These entries are ᾱ_t (y - x̂_0)² while y is followed to the letter, noise and all; ᾱ_t SURE has
-    the mean of ᾱ_t (x - x̂_0)².  The gaps keep their part.
+    risk: ᾱ_t SURE over the observed entries, or None.  Without it these entries contribute
+    ᾱ_t (y - x̂_0)², which is smallest if the network reproduces the noise of y; ᾱ_t SURE has the
+    same expected value as ᾱ_t (x - x̂_0)².  The entries in the gaps contribute the same either way.
     """
     if risk is None:
         return mean_square(miss, where)
@@ -74,7 +79,7 @@ def data(miss: Tensor, where: Tensor | None, risk: Tensor | None, observed: Tens
 
 
 class Turned(NamedTuple):
-    """T_g x̂, what is measured of it, and where it counts."""
+    """T_g x̂, its new measurement, and the pixels at which the two are compared."""
 
     x: Tensor
     again: Tensor  # M T_g x̂ + n
@@ -82,7 +87,7 @@ class Turned(NamedTuple):
     weight: float | Tensor  # w_g
 
     def miss(self, answer: Tensor) -> Tensor:
-        """w_g mean (T_g x̂ - f(M T_g x̂ + n))², given f's answer."""
+        """Return w_g mean (T_g x̂ - f(M T_g x̂ + n))², where `answer` is f(M T_g x̂ + n)."""
         return self.weight * mean_square(self.x - answer, self.real)
 
 
@@ -94,13 +99,15 @@ def turned(
     inside: Tensor | None,
     rng: Generator,
 ) -> Turned:
-    """What f is asked about one transform.  T_g never moves the mask, of which `g.measures` may
-    leave out bands; n is fresh noise of std sigma_y on the re-measured entries (none when it is
-    None).  `inside` is False in the padding of a non-square cube (None: it is square): what T_g
-    brings in from there counts as missing.
+    """Apply the transform g to x̂_0 and measure the result again.
+
+    T_g does not move the mask, though `g.measures` may leave out some of its bands.  n is fresh
+    noise of std sigma_y on the re-measured entries (None: no noise).  inside: False in the padding
+    of a non-square cube (None: the cube is square); pixels that T_g takes from the padding count as
+    missing and are left out of the loss.
     """
     x_g, real, both = g(x0_hat), None, g.measures(observed)
-    if inside is not None:  # an interpolated pixel is real when all it is mixed from is
+    if inside is not None:  # an interpolated pixel counts if all its sources lie inside
         real = ((g(inside.to(x0_hat.dtype)) - 1).abs() < 1e-4) & inside
         both = both & real
     return Turned(x_g, remeasure(x_g, both, sigma_y, rng), real, g.weight)
@@ -117,28 +124,28 @@ def equivariance(
     *,
     together: bool = False,
 ) -> Tensor:
-    """Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: re-measured through M, T_g x̂ must come back (Eq. 5).
+    """Return Σ_g w_g mean (T_g x̂ - f(M T_g x̂ + n))²: f must restore T_g x̂ from M T_g x̂ + n (Eq. 5).
 
-    Gradients flow through both branches.  For all else see `turned`.
-    together: f answers all copies as one batch.  A network that normalises each image by itself
-    gives the same numbers but for rounding, sooner; one with BatchNorm takes its statistics over
-    all of them.
+    Gradients flow through both branches.  The other arguments are those of `turned`.
+    together: evaluate f on all copies as one batch.  A network that normalises each image by itself
+    gives the same numbers up to rounding, in less time; one with BatchNorm takes its statistics
+    over all copies.
     """
     total = x0_hat.new_zeros(())
-    asked = (turned(g, x0_hat, observed, sigma_y, inside, rng) for g in transforms)
+    transformed = (turned(g, x0_hat, observed, sigma_y, inside, rng) for g in transforms)
     if not together:
-        for one in asked:
-            total = total + one.miss(f(one.again))
+        for copy in transformed:
+            total = total + copy.miss(f(copy.again))
         return total
-    copies = list(asked)
-    answers = f(torch.cat([one.again for one in copies])).chunk(len(copies))
-    for one, answer in zip(copies, answers, strict=True):
-        total = total + one.miss(answer)
+    copies = list(transformed)
+    answers = f(torch.cat([copy.again for copy in copies])).chunk(len(copies))
+    for copy, answer in zip(copies, answers, strict=True):
+        total = total + copy.miss(answer)
     return total
 
 
 def remeasure(x: Tensor, observed: Tensor, sigma_y: Tensor | None, rng: Generator) -> Tensor:
-    """M x + n with fresh noise; sigma_y None means no noise, and nothing is drawn."""
+    """Return M x + n with fresh noise of std sigma_y; None: without noise, and nothing is drawn."""
     if sigma_y is None:
         return x * observed
     return (x + sigma_y * noise_like(x, rng)) * observed
@@ -153,9 +160,10 @@ def sure(
     rng: Generator,
     tau: float = 0.01,
 ) -> Tensor:
-    """Stein's unbiased estimate of mean (M x̂ - M x)² over the observed entries, without x.
+    """Return Stein's unbiased estimate of the mean of (M x̂ - M x)² over the observed entries.
 
-    |M x̂ - y|²/m - σ² + 2σ²/(τ m) ⟨b, M f(y + τ b) - M x̂⟩ with a masked probe b = M N(0, I).
+    It needs no clean x: |M x̂ - y|²/m - σ² + 2σ²/(τ m) ⟨b, M f(y + τ b) - M x̂⟩, with m observed
+    entries and a masked random probe b = M N(0, I).
     """
     b = noise_like(y, rng) * observed
     divergence = b * (f(y + tau * b) - x0_hat) / tau

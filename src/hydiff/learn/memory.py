@@ -1,4 +1,4 @@
-"""A memory of spectra that re-weights features window by window: in SHARE and in Hyper-EI.
+"""A memory of spectra that re-weights features window by window, used by SHARE and Hyper-EI.
 
 Features are (B, n, H, W); both sides are multiples of the window.
 """
@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-NARROW = 4  # the features are squeezed to a fourth, and so is a question to the memory
+NARROW = 4  # factor by which features, and queries to the memory, are reduced
 
 
 class SpectralMemory(nn.Module):
-    """z = narrow(LayerNorm(x)), each window of it times a gate, mixed by one more layer.
+    """A bottleneck z of LayerNorm(x), each window of which is gated, and one more linear layer.
 
-    Each window asks the memory with its mean, squeezed to a fourth: the answer, a blend of the
-    slots that resemble it, is stretched to a gate for every feature of the window.  There is no
-    path around the block.
+    The query of a window is its mean, reduced by `NARROW`.  The memory returns a blend of the slots
+    that resemble the query, which is expanded to a gate for every feature of the window.  There is
+    no residual connection around the block.
     """
 
     def __init__(self, n: int, slots: int, window: int) -> None:
@@ -33,8 +33,8 @@ class SpectralMemory(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         z = self.up(F.gelu(self.down(self.norm(x.movedim(1, -1)))))  # (B, H, W, n)
         pooled = F.avg_pool2d(z.movedim(-1, 1), self.window).movedim(1, -1)
-        question = self.squeeze(pooled)
-        blend = (question @ self.slots.T / self.slots.shape[1] ** 0.5).softmax(dim=-1)
+        query = self.squeeze(pooled)
+        blend = (query @ self.slots.T / self.slots.shape[1] ** 0.5).softmax(dim=-1)
         gate = torch.sigmoid(self.stretch(blend @ self.slots))
         gate = gate.repeat_interleave(self.window, 1).repeat_interleave(self.window, 2)
         mixed: Tensor = self.mix(gate * z)

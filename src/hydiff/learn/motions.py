@@ -1,6 +1,6 @@
-"""An image turned, mirrored and shifted: examples of one cube, and means over its symmetries.
+"""Turn, mirror and shift images: to augment one cube, and to average over symmetries.
 
-Letters: n motions, each a shift down and right and whether to transpose; x (n or 1, K, H, W).
+Letters: n motions, each a shift down, a shift right and whether to transpose; x (n or 1, K, H, W).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SYMMETRIES: tuple[tuple[bool, tuple[int, ...]], ...] = tuple(
 
 
 def motions(n: int, shape: Sequence[int], dice: Generator) -> Tensor:
-    """(n, 3): n motions, each a shift down and right and whether to transpose.
+    """(n, 3) random motions, each a shift down, a shift right and whether to transpose.
 
-    The image goes on mirrored beyond its borders and is shifted by any amount, which includes its
-    mirror images; a square one is also transposed half of the time.
+    The image is continued by reflection and shifted by any amount, which includes its mirror
+    images; a square one is also transposed half of the time.
     """
     H, W = shape
     ends = (2 * H, 2 * W, 1 + (H == W))
@@ -29,11 +29,11 @@ def motions(n: int, shape: Sequence[int], dice: Generator) -> Tensor:
 
 
 def sources(motion: Tensor, shape: Sequence[int]) -> Tensor:
-    """(n, H·W) for motions (n, 3): for every pixel the number of the one that moves there."""
+    """(n, H·W) number of the pixel that moves to each pixel, for motions (n, 3)."""
 
     def line(n: int, shift: Tensor) -> Tensor:
-        at = (torch.arange(n, device=motion.device) + shift[:, None]) % (2 * n)
-        return torch.minimum(at, 2 * n - 1 - at)
+        position = (torch.arange(n, device=motion.device) + shift[:, None]) % (2 * n)
+        return torch.minimum(position, 2 * n - 1 - position)
 
     (H, W), (down, right, transposed) = shape, motion.unbind(1)
     numbers = line(H, down)[:, :, None] * W + line(W, right)[:, None]
@@ -43,16 +43,16 @@ def sources(motion: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def moved(x: Tensor, source: Tensor) -> Tensor:
-    """x (n or 1, K, H, W) with its pixels taken from `source` (n, H·W): (n, K, H, W)."""
+    """Return x (n or 1, K, H, W) with its pixels taken from `source` (n, H·W), as (n, K, H, W)."""
     n, K = len(source), x.shape[1]
     pixels = x.flatten(2).expand(n, -1, -1).gather(2, source[:, None].expand(-1, K, -1))
     return pixels.view(n, *x.shape[1:])
 
 
 def symmetric(f: Callable[[Tensor], Tensor], x: Tensor, count: int = 8) -> Tensor:
-    """The mean of f over the first `count` symmetries of images (n, C, H, W).
+    """Return the mean of f over the first `count` symmetries of images x (n, C, H, W).
 
-    f: to images of the same height and width, (n, ..., H, W).
+    f: maps images to images of the same height and width, (n, ..., H, W).
     """
     outs = []
     for transposed, axes in SYMMETRIES[:count]:

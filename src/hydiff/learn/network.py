@@ -1,10 +1,10 @@
 """f_θ: the 2-D skip network of Deep Hyperspectral Prior, which the paper uses unchanged.
 
-Shapes: x (B, C, H, W) → (B, C', H, W), C' = C and values in (0, 1) unless asked otherwise.
-Any band count, any image size.
+Shapes: x (B, C, H, W) → (B, C', H, W), by default with C' = C and values in (0, 1).
+Any number of bands, any image size.
 
-A U of `scales` levels, each of which halves the image, hands it to the level below, doubles
-what comes back, and joins it with a 1×1 view of its own input:
+The network is a U of `scales` levels.  Each level halves the image, passes it to the level below,
+doubles the result, and concatenates it with a 1×1 convolution of its own input:
 
     x ──┬─ skip: 1×1 ──────────────────────────────────────────┬─ merge: 3×3, 1×1 ─→
         └─ down: 3×3 stride 2, 3×3 ─→ level below ─→ up: ×2 ───┘
@@ -20,16 +20,17 @@ from torch.nn import functional as F
 
 from hydiff.errors import ShapeMismatch
 
-NORMS = ("image", "batch")  # whose statistics a layer is normalised by
+NORMS = ("image", "batch")  # statistics by which a layer is normalised: see `Norm`
 
 
 class SkipNet(nn.Module):
-    """The U, then a 1×1 convolution to the bands and a sigmoid.
+    """The U of levels, then a 1×1 convolution to the bands and a sigmoid.
 
-    The paper's network has 128 channels and 5 scales; fewer make a smaller one for the CPU.
-    out_bands: other than those that come in.  squash: in the sigmoid's place.
-    norm: by the statistics of each image, for a network that is fitted to one; or of the batch in
-    training and their running mean in eval(), for one that is trained on many (see `Norm`).
+    The paper's network has 128 channels and 5 scales; a CPU needs a smaller one.
+    out_bands: number of output bands, if it differs from `bands`.  squash: replaces the sigmoid.
+    norm: "image" normalises by the statistics of each image, for a network that is fitted to one
+    image; "batch" by those of the batch in training and by their running mean in eval(), for a
+    network that is trained on many images (see `Norm`).
 
     >>> net = SkipNet(bands=3, channels=4, scales=2)
     >>> net(torch.rand(1, 3, 20, 31)).shape
@@ -47,8 +48,8 @@ class SkipNet(nn.Module):
     ) -> None:
         super().__init__()
         self.bands, self.norm = bands, norm
-        self.least_side = 2**scales + 1  # the deepest 3×3 mirrors its border: it needs 2 pixels
-        level: nn.Module = nn.Identity()  # below the deepest
+        self.least_side = 2**scales + 1  # the deepest 3×3 needs 2 pixels to mirror
+        level: nn.Module = nn.Identity()  # below the deepest level
         for depth in range(scales, 0, -1):
             level = Level(bands if depth == 1 else channels, channels, level, norm)
         self.levels: Level = level  # type: ignore[assignment]
@@ -76,9 +77,9 @@ def build(
     norm: str = "image",
     seed: int,
 ) -> SkipNet:
-    """A new SkipNet on the CPU; the same seed gives the same weights.
+    """Build a new SkipNet on the CPU; the same seed gives the same weights.
 
-    Layers initialise themselves from torch's global generator: it is left as it was found.
+    Layers are initialised from torch's global generator, whose state is restored afterwards.
     """
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would reseed the GPUs as well
@@ -87,13 +88,15 @@ def build(
 
 
 def norm_of(weights: Iterable[str]) -> str:
-    """The `norm` of the network that tensors of these names are of."""
+    """Return the `norm` of a network, given the names of its tensors."""
     return "batch" if any(name.endswith(".running_mean") for name in weights) else "image"
 
 
 def build_residual(bands: int, out_bands: int, *, channels: int, scales: int, seed: int) -> SkipNet:
-    """A SkipNet that answers 0 to everything until it has learned otherwise: no sigmoid, and a
-    last layer that starts at 0."""
+    """Build a SkipNet whose output is 0 before training.
+
+    It has no sigmoid, and its last layer starts at 0.
+    """
     net = build(
         bands,
         channels=channels,
@@ -127,13 +130,13 @@ class Level(nn.Module):
 
 
 class Norm(nn.BatchNorm2d):
-    """BatchNorm2d, by one of `NORMS`.
+    """Normalisation by the statistics of each image, or of the batch.
 
-    image: in train mode, always, with statistics of each image's own.  The paper's method sees one
-    image at a time; so a batch gives what its images give alone.  No running statistics are kept,
-    so train() and eval() are the same network.  It cannot see how bright an image is: f(a y) = f(y)
-    for a > 0.  That is no loss where the weights are of one image, and a great one elsewhere.
-    batch: BatchNorm2d as it is.
+    image: each image is normalised by its own statistics, in train() and in eval().  The paper's
+    method sees one image at a time; so every image of a batch gives the same result as alone.  A
+    network of such layers cannot see how bright an image is: f(a y) = f(y) for a > 0.  This does no
+    harm to weights fitted to one image, but much to weights for other images.
+    batch: plain BatchNorm2d.
     """
 
     def __init__(self, channels: int, norm: str) -> None:
@@ -141,7 +144,7 @@ class Norm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.track_running_stats or len(x) == 1:
-            # one image: the same numbers, without copying the weights for each
+            # the same numbers for a single image, without a copy of the weights for each
             return super().forward(x)
         return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
@@ -154,12 +157,12 @@ class MirrorConv(nn.Conv2d):
 
 
 def mirrored(x: Tensor, n: int) -> Tensor:
-    """x continued by n pixels of reflection on each side; n is 0 or 1."""
+    """Extend x by n pixels of reflection on each side; n is 0 or 1."""
     if n == 0:
         return x
     if not torch.are_deterministic_algorithms_enabled():
         return F.pad(x, (n, n, n, n), mode="reflect")
-    # torch sums the gradients of its own padding in no fixed order on a GPU
+    # on a GPU, torch sums the gradients of F.pad in no fixed order
     x = torch.cat([x[..., 1:2, :], x, x[..., -2:-1, :]], dim=-2)
     return torch.cat([x[..., 1:2], x, x[..., -2:-1]], dim=-1)
 
@@ -171,9 +174,9 @@ def _conv(c_in: int, c_out: int, kernel: int, norm: str, stride: int = 1) -> nn.
 
 
 def _concat(*branches: Tensor) -> Tensor:
-    """The branches side by side on the channel axis, cut around the centre to the smallest.
+    """Concatenate the branches along channels, cropped around the centre to the smallest sides.
 
-    Doubling a halved odd side gives one pixel too many: (n + 1) against n.
+    Halving and doubling an odd side n gives n + 1 pixels.
     """
     rows, cols = (min(b.shape[axis] for b in branches) for axis in (-2, -1))
     return torch.cat([_centre(b, rows, cols) for b in branches], dim=1)
@@ -185,7 +188,7 @@ def _centre(x: Tensor, rows: int, cols: int) -> Tensor:
 
 
 def mirrored_up_to(x: Tensor, least: int) -> Tensor:
-    """x continued below and right by reflection, again and again, until no side is shorter."""
+    """Extend x below and right by repeated reflection, up to sides of at least `least` pixels."""
     for axis in (-2, -1):
         while (side := x.shape[axis]) < least:
             more = min(least - side, max(side - 1, 1))  # a single line can only be repeated

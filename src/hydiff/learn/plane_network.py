@@ -1,8 +1,9 @@
-"""A network that corrects the fill of one plane; it knows no sensor and no number of bands.
+"""A network that corrects the fill of one plane, whatever the sensor and its number of bands.
 
-A plane is one principal component, or one band, with mean 0 and in units of its own RMS neighbour
-difference.  The network sees three smooth fields through the plane, the mask and the noise, and
-adds a correction to the middle one: in the gaps, or everywhere where there is noise.
+A plane is one principal component, or one band, with mean 0 and in units of its RMS difference
+between neighbouring pixels.  The network sees three smooth fields through the plane, the mask, the
+observed values and the noise level.  Its output is added to the middle field: in the gaps, or
+everywhere if the plane is noisy.
 
 Letters: z (N, H, W) planes, f (N, 3, H, W) their fields of the orders `ORDERS`, complete (H, W)
 or (N, H, W), sigma (N,) noise in the unit of the plane.
@@ -16,18 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ORDERS = (1.0, 1.5, 1.9)  # of the fields that the network sees
-MIDDLE = 1  # the field that it corrects
+ORDERS = (1.0, 1.5, 1.9)  # orders of the smooth fields that the network sees
+MIDDLE = 1  # index of the field that it corrects
 INPUTS = 6
-LEVELS = (1, 2, 4, 4)  # channels of each level, times the width
+LEVELS = (1, 2, 4, 4)  # channels of each level, in units of the width
 WIDTHS = {"small": 16, "full": 48}
-SIDE = 2 ** (len(LEVELS) - 1)  # px: images are padded to multiples of it
+SIDE = 2 ** (len(LEVELS) - 1)  # px: the sides of images are padded to multiples of it
 
 
 class PlaneNetwork(nn.Module):
     """A U-Net of plain convolutions without normalisation: inputs (N, 6, H, W) to (N, H, W).
 
-    The last layer starts at zero: before training the network corrects nothing.
+    The last layer starts at zero, so that the correction is 0 before training.
     """
 
     def __init__(self, width: int) -> None:
@@ -45,28 +46,28 @@ class PlaneNetwork(nn.Module):
             nn.init.zeros_(parameter)
 
     def descended(self, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The coarsest level, and what the finer ones pass on to the way up, the finest first."""
+        """Features of the coarsest level, and skip connections of the finer ones, finest first."""
         H, W = inputs.shape[-2:]
         x = self.first(F.pad(inputs, (0, -W % SIDE, 0, -H % SIDE), mode="replicate"))
-        passed = []
+        skips = []
         for level, blocks in enumerate(self.down):
             x = blocks(x)
             if level < len(self.shrink):
-                passed.append(x)
+                skips.append(x)
                 x = self.shrink[level](x)
-        return x, passed
+        return x, skips
 
     def forward(self, inputs: Tensor) -> Tensor:
         H, W = inputs.shape[-2:]
-        x, passed = self.descended(inputs)
+        x, skips = self.descended(inputs)
         for level in reversed(range(len(self.up))):
-            x = self.up[level](torch.cat([passed[level], self.grow[level](x)], dim=1))
+            x = self.up[level](torch.cat([skips[level], self.grow[level](x)], dim=1))
         correction: Tensor = self.last(x)[:, 0, :H, :W]
         return correction
 
 
 class Blocks(nn.Module):
-    """Two residual blocks at one level, after a change of channels."""
+    """Two residual blocks at one level, after a 1×1 convolution if the channels change."""
 
     def __init__(self, inputs: int, channels: int) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class Blocks(nn.Module):
 
 
 def roughness(z: Tensor, complete: Tensor | None = None) -> Tensor:
-    """(N,) RMS difference of neighbours of planes (N, H, W) that are both complete."""
+    """(N,) RMS difference of neighbouring pixels in planes (N, H, W), where both are complete."""
     mask = torch.ones_like(z) if complete is None else complete.to(z.dtype).expand_as(z)
     total, pairs = z.new_zeros(len(z)), z.new_zeros(len(z))
     for axis in (1, 2):
@@ -100,15 +101,15 @@ def roughness(z: Tensor, complete: Tensor | None = None) -> Tensor:
 
 
 def turn(z: Tensor) -> Tensor:
-    """(N,) the sign of planes (N, H, W) that makes their long tail positive.
+    """(N,) factor, 1 or -1, that makes the skewness of planes (N, H, W) positive.
 
-    A component has no sign of its own; so turned, the fill of −z is minus the fill of z.
+    The sign of a component is arbitrary; with this factor the fill of −z is minus the fill of z.
     """
     return torch.where((z**3).sum(dim=(1, 2)) < 0, -1.0, 1.0)
 
 
 def inputs_of(z: Tensor, f: Tensor, complete: Tensor, sigma: Tensor) -> Tensor:
-    """What the network sees, (N, 6, H, W): differences of the fields, the mask, plane and noise."""
+    """(N, 6, H, W) inputs: first field, two differences of fields, mask, observed values, noise."""
     mask = complete.to(z.dtype).expand_as(z)
     first, middle, last = f.unbind(1)
     noise = sigma[:, None, None].expand_as(z)
@@ -118,10 +119,10 @@ def inputs_of(z: Tensor, f: Tensor, complete: Tensor, sigma: Tensor) -> Tensor:
 def corrected(
     network: nn.Module, z: Tensor, f: Tensor, complete: Tensor, sigma: Tensor, gate: Tensor
 ) -> Tensor:
-    """The planes with their gaps filled, (N, H, W).
+    """Return the planes with their gaps filled, (N, H, W).
 
-    gate: (H, W) or (N, H, W), 1 where the network is trusted, 0 where it must add nothing.
-    Observed pixels come back as they are where sigma is 0.
+    gate: (H, W) or (N, H, W), weight of the correction: 1 where the network is trusted, 0 where the
+    field stays as it is.  Observed pixels of planes without noise are returned unchanged.
     """
     correction = network(inputs_of(z, f, complete, sigma)).to(f.dtype)
     estimate = f[:, MIDDLE] + gate * correction

@@ -1,7 +1,7 @@
-"""Train a `PlaneNetwork` once, on many images with simulated gaps; nothing of a user's cube.
+"""Train a `PlaneNetwork` once, on many images with simulated gaps; no cube of a user is involved.
 
-The loss of a sample is the logarithm of its error relative to that of the field which the network
-corrects, so that easy and hard planes count alike.
+The loss of a sample is the logarithm of the error of its corrected plane, relative to the error of
+the field before the correction, so that easy and hard planes count alike.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from hydiff.errors import BadValue
 from hydiff.learn.plane_network import MIDDLE, PlaneNetwork, corrected
 from hydiff.learn.training_planes import Batch, Images, Pool, Shelf, batch_of
 
-FLOOR = 0.02  # relative error below which a sample gains nothing: no plane may win alone
-KEEP = 0.999  # of the running mean of the weights, a step
+FLOOR = 0.02  # added to a relative error: no single plane can dominate the loss
+KEEP = 0.999  # share of the running mean of the weights that a step keeps, at most
 
 
 @dataclass(frozen=True)
 class PriorTraining:
-    """Of one training."""
+    """Settings of one training."""
 
     width: int = 48  # channels of the finest level
     steps: int = 9000
-    masks: int = 16  # of a batch
-    planes: int = 5  # of each mask
-    pool: int = 160  # masks that are at hand; one is replaced every `renew` steps
+    masks: int = 16  # in a batch
+    planes: int = 5  # for each mask
+    pool: int = 160  # masks kept ready; one of them is replaced every `renew` steps
     renew: int = 25
-    side: int = 96  # px of a crop
+    side: int = 96  # px, of a square crop
     lr: float = 6e-4
-    held: int = 2  # places that validate
-    drawn: int = 24  # images of `dead_leaves` among those to learn from
-    compiled: bool = False  # the network by torch.compile: a minute first, then faster on a GPU
+    held: int = 2  # places held out for validation
+    drawn: int = 24  # images of `dead_leaves` among the training images
+    compiled: bool = False  # use torch.compile: takes a minute first, then faster on a GPU
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -49,17 +49,20 @@ class PriorTraining:
 
 
 class TrainingState(NamedTuple):
-    """What `train` yields; the networks are those that it goes on with."""
+    """State after a step of `train`; the networks are those in training, not copies."""
 
     step: int
     network: PlaneNetwork
-    mean: PlaneNetwork  # the running mean of the weights: what is kept in the end
+    mean: PlaneNetwork  # running mean of the weights, the final result
     optimiser: torch.optim.Optimizer
     loss: Tensor  # of this step, on the device
 
 
 def errors(network: PlaneNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(N,) mean squared errors of the network's fill and of the field: in the gaps, or all."""
+    """(N,) mean squared errors of the network's fill and of the field that it corrects.
+
+    Over the gaps of a plane, or over all its pixels if it is noisy.
+    """
     gate = torch.ones_like(batch.z)
     estimate = corrected(network, batch.z, batch.f, batch.complete, batch.sigma, gate)
     counted = (~batch.complete | (batch.sigma > 0)[:, None, None]).to(batch.z.dtype)
@@ -79,8 +82,11 @@ def train(
     start: int = 0,
     made: Callable[[int], PlaneNetwork] = PlaneNetwork,
 ) -> Iterator[TrainingState]:
-    """A step at a time.  state: of the networks and the optimiser, to go on from step `start`.
-    made: a network of so many channels."""
+    """Train, and yield the state after each step.
+
+    state: tensors of the networks and the optimiser, to continue from step `start`.
+    made: builds a network from the number of channels of its finest level.
+    """
     torch.manual_seed(settings.seed)
     network, mean = (made(settings.width).to(device) for _ in range(2))
     mean.load_state_dict(network.state_dict())
@@ -89,8 +95,8 @@ def train(
         network.load_state_dict(state["network"])
         mean.load_state_dict(state["mean"])
         optimiser.load_state_dict(state["optimiser"])  # type: ignore[arg-type]
-    for each in (network, mean):
-        each.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for net in (network, mean):
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if settings.compiled:
         network.compile()
     half = torch.bfloat16 if device.startswith("cuda") else torch.float32
@@ -110,12 +116,12 @@ def train(
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimiser.step()
-        keep = min(KEEP, (step + 1) / (step + 10))
+        decay = min(KEEP, (step + 1) / (step + 10))
         with torch.no_grad():
-            torch._foreach_lerp_([*mean.parameters()], [*network.parameters()], 1 - keep)
+            torch._foreach_lerp_([*mean.parameters()], [*network.parameters()], 1 - decay)
         yield TrainingState(step + 1, network, mean, optimiser, loss.detach())
 
 
 def rate(step: int, steps: int) -> float:
-    """Of the learning rate: 200 steps up, then a half cosine down."""
+    """Factor of the learning rate: linear rise over 200 steps, times half a cosine down to 0."""
     return min(1.0, (step + 1) / 200) * 0.5 * (1 + math.cos(math.pi * step / steps))

@@ -1,6 +1,6 @@
-"""The weights of the prior: where they are, what they are, and the network that they make.
+"""The weights of the prior: their place, their hash, and the network that they belong to.
 
-`auto` takes those in `learn/weights`, where they are; `hydiff train-prior` writes others.
+`auto` uses those in `learn/weights`, if they are installed; `hydiff train-prior` writes others.
 Only `network_of` needs torch.
 """
 
@@ -18,7 +18,7 @@ from hydiff.learn import weights_file
 if TYPE_CHECKING:
     from hydiff.learn.plane_network import PlaneNetwork
 
-LAYOUT = 1  # of the file
+LAYOUT = 1  # version of the file format
 KIND = weights_file.Kind("hydiff-prior", LAYOUT, "weights of `hydiff train-prior`")
 FOLDER = Path(__file__).parent / "weights"
 SIZES = ("small", "full")  # for CPUs, and for GPUs
@@ -26,14 +26,14 @@ WIDEST = 1024  # a file that names more channels is damaged or hostile
 
 
 def packaged(size: str) -> Path:
-    """Where `auto` looks for the weights of a size; the file may be absent."""
+    """Return the path where `auto` looks for the weights of a size; the file may be absent."""
     if size not in SIZES:
         raise UnknownName("size", size, SIZES)
     return FOLDER / f"prior-{size}.safetensors"
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file of weights, by which records name it."""
+    """Return the SHA-256 of a file of weights, by which records identify it."""
     if not is_there(path) or path.is_dir():
         if path.parent == FOLDER:
             raise CubeFormatError(
@@ -51,13 +51,13 @@ def _digest(path: Path, changed: int, size: int) -> str:
 
 
 def size_with(sha256: str) -> str | None:
-    """The size whose packaged weights have this hash; None where neither has."""
+    """Return the size whose packaged weights have this hash, or None."""
     sizes = (size for size in SIZES if packaged(size).exists())
     return next((size for size in sizes if digest(packaged(size)) == sha256), None)
 
 
 def network_of(path: Path, device: str) -> PlaneNetwork:
-    """The network of a file of weights, ready to be applied; it is kept for the next time."""
+    """Return the network of a file of weights, ready to be applied; it is cached."""
     return _network(path, digest(path), device)
 
 

@@ -1,17 +1,18 @@
 """Transforms along the bands, which the paper leaves to later work, as families of T_g.
 
-T_g must turn a scene into a scene.  Three families do so nearly, each with a quarter turn, since
-along the bands alone no gap that all bands share is carried to a measured place:
+T_g must turn a scene into a plausible scene.  Three families nearly do so.  Each includes a quarter
+turn, since a transform along the bands alone carries no gap that all bands share to a measured
+place:
 
-shifted-bands  the bands moved by one or a few, as a shift of wavelengths does; the end is repeated
-scaled-bands   each band dimmed along a smooth curve, as illumination does.  Never brightened: a
-               value above 1 is out of the network's reach
-hidden-bands   T_g is the turn alone; of the turned cube a random subset of the bands is measured
-               again, and the network must give back all of them
+shifted-bands  moves the bands by a few, like a shift of wavelengths; the end band is repeated
+scaled-bands   dims each band along a smooth curve, like a change of illumination.  It never
+               brightens: the network cannot return values above 1
+hidden-bands   T_g is the turn alone; a random subset of the bands of the turned cube is measured
+               again, and the network must restore all bands
 
-Two mixed families came first.  Much of what they draw is no scene: bands moved all around, scaled
-by up to a fifth either way, or a subset of the bands kept and the others 0, in the target too.  A
-network that learns to answer 0 with 0 leaves gaps empty.
+Two older, mixed families often draw implausible scenes: bands moved cyclically, scaled by up to a
+fifth up or down, or set to 0 outside a random subset, in the target too.  A network that learns to
+map 0 to 0 leaves gaps empty.
 
 Parameters: (bands, quarter turns, kind, three numbers of that kind).
 """
@@ -26,7 +27,7 @@ from torch import Generator, Tensor
 ALONE, TURNED = "spectral", "spectral-rotation"
 SHIFTED, SCALED, HIDDEN = "shifted-bands", "scaled-bands", "hidden-bands"
 SHIFT, SCALE, SUBSET, MOVE, DIM, HIDE = range(6)
-KINDS = {  # of a draw
+KINDS = {  # from which a family draws
     ALONE: (SHIFT, SCALE, SUBSET),
     TURNED: (SHIFT, SCALE, SUBSET),
     SHIFTED: (MOVE,),
@@ -34,16 +35,18 @@ KINDS = {  # of a draw
     HIDDEN: (HIDE,),
 }
 NAMES = tuple(KINDS)
-FARTHEST = {SHIFT: 16, MOVE: 64}  # a shift is at most the bands over this, or 1
-STRONGEST = {SCALE: 0.2, DIM: 0.1}  # of a scaling, in the logarithm
-LEAST = 0.5  # share of the bands that a subset keeps
+FARTHEST = {SHIFT: 16, MOVE: 64}  # a shift is at most the number of bands divided by this, or 1
+STRONGEST = {SCALE: 0.2, DIM: 0.1}  # largest amplitude of a scaling, in the logarithm
+LEAST = 0.5  # smallest share of the bands that a subset keeps
 
 Parameters = tuple[float, ...]
 
 
 def reaching(observed: Tensor, name: str) -> Tensor:
-    """Which entries a transform along the bands, without its turn, carries to a measured one:
-    (H, W) as it is, (C, H, W) by the bands that are near enough."""
+    """Mark entries that a transform along the bands, without its turn, carries to an observed one.
+
+    A mask (H, W) is returned unchanged; in a mask (C, H, W) the bands within reach count.
+    """
     if observed.ndim < 3 or name in (SCALED, HIDDEN):
         return observed
     if name != SHIFTED:
@@ -55,7 +58,7 @@ def reaching(observed: Tensor, name: str) -> Tensor:
 
 
 def draws(name: str, bands: int, rng: Generator, n: int) -> list[Parameters]:
-    """Parameters of n transforms of a family, for images with so many bands."""
+    """Draw the parameters of n transforms of a family, for images with `bands` bands."""
     return [_draw(name, bands, rng) for _ in range(n)]
 
 
@@ -77,46 +80,51 @@ def _farthest(kind: int, bands: int) -> int:
 
 
 def along_bands(parameters: Parameters) -> tuple[Tensor, Tensor]:
-    """(bands,) which band each comes from, and what it is multiplied with."""
+    """(bands,) index of the band that each band comes from, and (bands,) factor of each band."""
     bands, kind = int(parameters[0]), int(parameters[2])
-    one, two, three = parameters[3:]
+    amount, frequency, phase = parameters[3:]
     index, gain = torch.arange(bands), torch.ones(bands)
     if kind == SHIFT:
-        return index.roll(int(one)), gain
+        return index.roll(int(amount)), gain
     if kind == MOVE:
-        return (index - int(one)).clamp(0, bands - 1), gain
+        return (index - int(amount)).clamp(0, bands - 1), gain
     if kind in STRONGEST:
         places = (index / max(bands - 1, 1)).tolist()
-        top = 1 if kind == DIM else 0  # of the curve, which then lies below 1
-        return index, torch.tensor([exp(one * (cos(pi * two * u + three) - top)) for u in places])
+        top = 1 if kind == DIM else 0  # subtracted from the curve, so that factors are at most 1
+        return index, torch.tensor(
+            [exp(amount * (cos(pi * frequency * u + phase) - top)) for u in places]
+        )
     return index, gain * _subset(parameters) if kind == SUBSET else gain
 
 
 def measured_bands(parameters: Parameters) -> Tensor:
-    """(bands,) bool: which bands of a transformed image are measured again."""
+    """(bands,) bool, True for the bands of a transformed image that are measured again."""
     if parameters[2] == HIDE:
         return _subset(parameters)
     return torch.ones(int(parameters[0]), dtype=torch.bool)
 
 
 def _subset(parameters: Parameters) -> Tensor:
-    """(bands,) bool: a random subset, one band at least, the same for the same parameters."""
+    """(bands,) bool: a random subset of at least one band, determined by the parameters."""
     bands, share, seed = int(parameters[0]), parameters[3], int(parameters[4])
     order = torch.randperm(bands, generator=torch.Generator().manual_seed(seed))
-    kept = torch.zeros(bands, dtype=torch.bool)
-    kept[order[: max(round(share * bands), 1)]] = True
-    return kept
+    subset = torch.zeros(bands, dtype=torch.bool)
+    subset[order[: max(round(share * bands), 1)]] = True
+    return subset
 
 
 def inverse(parameters: Parameters) -> Parameters:
-    """Exact for shifts, but for a repeated end, and scalings; a subset is a projection, and stands
-    for itself."""
-    bands, turns, kind, one, two, three = parameters
-    return (bands, -turns, kind, one if kind in (SUBSET, HIDE) else -one, two, three)
+    """Return the parameters of the inverse transform.
+
+    It is exact for scalings, and for shifts except for repeated end bands.  A subset of the bands
+    is a projection, which is returned itself.
+    """
+    bands, turns, kind, first, second, third = parameters
+    return (bands, -turns, kind, first if kind in (SUBSET, HIDE) else -first, second, third)
 
 
 def applied(x: Tensor, parameters: Parameters) -> Tensor:
-    """x (..., bands, H, W) without its turn; an image that all bands share stays as it is."""
+    """Transform x (..., bands, H, W) along the bands; a plane shared by all bands is unchanged."""
     if x.ndim < 3 or x.shape[-3] != parameters[0]:
         return x
     index, gain = (v.to(x.device) for v in along_bands(parameters))

@@ -1,11 +1,11 @@
 """Offline training of f_θ on damaged cubes alone (the paper's supplement); no clean cube is needed.
 
-Each update takes a batch of measurements y = M x + n, draws one step t of the diffusion, and
-descends once on Eq. 9, its data term over the observed entries only: y is 0 in the gaps, and a
-term over all entries would train the network to leave them so.
+Each update takes a batch of measurements y = M x + n, draws one step t of the diffusion, and takes
+one gradient step on Eq. 9.  Its data term covers the observed entries only: y is 0 in the gaps, and
+a term over all entries would train the network to return 0 there.
 
 The paper trains for 20000 epochs over 300 samples in batches of 5: 1.2 million updates.  Here the
-caller decides (`train_files`: by a budget), and the model card says what was spent.
+caller decides when to stop (`train_files`: by a time budget); the model card reports the updates.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from hydiff.learn.transforms import Warp
 from hydiff.learn.weights import Tensors
 from hydiff.result import Step
 
-REST = 0.1  # of a crop: what may stay unused at a cube's edge
-GPU_SHARE = 0.1  # of its free memory: what crops may take
+REST = 0.1  # share of a crop's side that may stay unused at the edge of a cube
+GPU_SHARE = 0.1  # share of the GPU's free memory that the crops may take
 
 
 @dataclass(frozen=True)
 class Training:
-    """The supplement's settings."""
+    """Settings of a training, by default those of the paper's supplement."""
 
     batch: int = 5
     lr: float = 1e-4  # of Adam
@@ -44,10 +44,10 @@ class Training:
     beta_end: float = 0.02
     ei_weight: float = 1.0  # α_EI
     transform: str = "rotation"
-    n_transforms: int | None = None  # drawn for a crop; None: 7 with noise, else 1
+    n_transforms: int | None = None  # drawn for each crop; None: 7 with noise, else 1
     channels: int = 128  # of the Skip-Net
     scales: int = 5
-    norm: str = "batch"  # of the Skip-Net, by the statistics of: batch | image
+    norm: str = "batch"  # statistics that normalise the layers of the Skip-Net: batch | image
     crop: int = 144  # pixels; smaller cubes are taken whole
     sigma_y: float = 0.0  # noise std of the cubes, a share of the unit range
     seed: int = 0
@@ -71,7 +71,7 @@ class Training:
 
 
 class Item(NamedTuple):
-    """One crop of a measurement in its square hull, on the unit range."""
+    """One crop of a measurement, padded to a square, on the unit range."""
 
     y: Tensor  # (1, C, S, S), 0 where not observed
     observed: Tensor  # bool, (1, C, S, S), or (1, 1, S, S) when all bands share it
@@ -88,11 +88,12 @@ def train(
     device: torch.device | str = "cpu",
     resume: Tensors | None = None,
 ) -> Iterator[Step]:
-    """Yield after every update, without end: the caller decides when it is enough.
+    """Train, and yield a `Step` after every update, without end: the caller decides when to stop.
 
-    observed: a mask for each cube, beside what the cube itself says; resume: what `Step.state`
-    gave before.  `Step.total` is the number of updates in an epoch, `Step.x` the estimate for one
-    of the batch, good until the next update; `weights_of(step.state())` are the weights so far.
+    observed: a mask for each cube; entries missing in it or in the cube are not used.
+    resume: the tensors that `Step.state` returned in an earlier training.
+    `Step.total` is the number of updates in an epoch; `Step.x` is the estimate for one crop of the
+    batch, valid until the next update; `weights_of(step.state())` are the current weights.
     """
     settings = settings or Training()
     items = measurements(cubes, settings, observed=observed, nodata=nodata)
@@ -106,7 +107,7 @@ def measurements(
     observed: Sequence[Bools] | None = None,
     nodata: Nodata = None,
 ) -> list[Item]:
-    """The observed entries of the good bands of all cubes, as crops.  No other value is used."""
+    """Return crops of the good bands of all cubes; only observed values are used."""
     items: list[Item] = []
     first: tuple[str, Bools] | None = None
     for i, cube in enumerate(cubes):
@@ -157,9 +158,9 @@ def _check_bands(name: str, used: Bools, first: str, expected: Bools) -> None:
 
 
 def _crops(observed: Bools, size: int) -> list[tuple[slice, slice, slice]]:
-    """Windows of `size` that cover a cube (bands, rows, cols), if anything is observed there.
+    """Return windows (bands, rows, cols) of `size` pixels that cover a cube, without empty ones.
 
-    Neighbours overlap where the side is no multiple of the size; a small rest is not covered.
+    Neighbours overlap where the side is no multiple of the size; a small remainder is not covered.
     """
     sides = []
     for side in observed.shape[1:]:
@@ -171,7 +172,10 @@ def _crops(observed: Bools, size: int) -> list[tuple[slice, slice, slice]]:
 
 
 def item(y: Array, observed: Bools, sigma_y: float | Array) -> Item:
-    """A crop y (C, H, W), 0 where not seen; sigma_y: one for all bands, or (C,)."""
+    """Pad a crop y (C, H, W), 0 where not observed, to a square `Item`.
+
+    sigma_y: one value for all bands, or (C,).
+    """
     square, _ = transforms.to_square(torch.from_numpy(y)[None])
     shared = np.ascontiguousarray(mask.shared(observed)).reshape(1, -1, *observed.shape[1:])
     square_mask, _ = transforms.to_square(torch.from_numpy(shared))
@@ -184,7 +188,7 @@ def item(y: Array, observed: Bools, sigma_y: float | Array) -> Item:
 def updates(
     items: list[Item], settings: Training, device: torch.device, resume: Tensors | None
 ) -> Iterator[Step]:
-    """`train` on crops that are at hand."""
+    """Yield a `Step` after every update, like `train`, for crops that are already prepared."""
     bands, per_epoch = items[0].y.shape[1], math.ceil(len(items) / settings.batch)
     channels, scales, norm = settings.channels, settings.scales, settings.norm
     f = network.build(bands, channels=channels, scales=scales, norm=norm, seed=settings.seed)
@@ -197,13 +201,13 @@ def updates(
         items = _near(items, device)
 
     def objective(variant: tuple[tuple[Place, int], ...]) -> tuple[Tensor, Tensor]:
-        found = [
-            _sums(fit.f, [(places[place], n) for place, n in alike], rng)
-            for alike in _by_shape(variant)
+        results = [
+            _sums(fit.f, [(places[place], n) for place, n in group], rng)
+            for group in _by_shape(variant)
         ]
-        mean = torch.stack([sums for sums, _ in found]).sum(0) / len(variant)
+        mean = torch.stack([sums for sums, _ in results]).sum(0) / len(variant)
         parts.copy_(mean.detach())
-        return torch.stack([weight * mean[0], settings.ei_weight * mean[1]]), found[-1][1]
+        return torch.stack([weight * mean[0], settings.ei_weight * mean[1]]), results[-1][1]
 
     done = 0
     if resume is not None:
@@ -225,29 +229,31 @@ def updates(
 
 
 def _near(items: list[Item], device: torch.device) -> list[Item]:
-    """The crops on the GPU where they take a small part of what is free there; else in pinned
-    memory, from which they travel while the last update runs."""
-    size = sum(v.nbytes for one in items for v in one if v is not None)
-    fit = size <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    """Return the crops on the GPU if its free memory is ample, else in pinned memory.
+
+    From pinned memory they are copied to the GPU while the previous update runs.
+    """
+    size = sum(v.nbytes for crop in items for v in crop if v is not None)
+    fits = size <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
 
     def moved(v: Tensor) -> Tensor:
-        return v.to(device) if fit else v.pin_memory()
+        return v.to(device) if fits else v.pin_memory()
 
-    return [Item._make(None if v is None else moved(v) for v in one) for one in items]
+    return [Item._make(None if v is None else moved(v) for v in crop) for crop in items]
 
 
-Place = tuple[Hashable, ...]  # of an item: its number in the batch, and all that a slot depends on
+Place = tuple[Hashable, ...]  # key of a slot: number in the batch, shapes, padding or not
 
 
 class Slot(NamedTuple):
-    """An item where a recorded update finds it."""
+    """An item and its transforms in fixed tensors, which a recorded update reads."""
 
     item: Item
     warps: list[Warp]
 
 
 def _by_shape(variant: Sequence[tuple[Place, int]]) -> list[list[tuple[Place, int]]]:
-    """The places of a batch, those of one image shape together: the network takes them at once."""
+    """Group the places of a batch by image shape; the network takes each group in one pass."""
     groups: dict[Hashable, list[tuple[Place, int]]] = {}
     for place, n in variant:
         groups.setdefault(place[1], []).append((place, n))
@@ -257,7 +263,9 @@ def _by_shape(variant: Sequence[tuple[Place, int]]) -> list[list[tuple[Place, in
 def _sums(
     f: losses.Network, slots: Sequence[tuple[Slot, int]], rng: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Eq. 9 summed over images of one shape, (2,): data and equivariance; the last estimate.
+    """Return the data and EI terms of Eq. 9, (2,), summed over images of one shape.
+
+    Also returns the estimate of the last image.
 
     With the implied ε_0 and target y the data term is ᾱ_t mean (y - f(y))², here without ᾱ_t.
     """
@@ -267,36 +275,36 @@ def _sums(
         losses.mean_square(item.y - x, item.observed)
         for item, x in zip(items, estimates, strict=True)
     ]
-    asked = [
+    transformed = [
         losses.turned(g, x, slot.item.observed, slot.item.sigma_y, slot.item.inside, rng)
         for (slot, n), x in zip(slots, estimates, strict=True)
         for g in slot.warps[:n]
     ]
-    answers = _at_once(f, [one.again for one in asked])
-    ei = [one.miss(x) for one, x in zip(asked, answers, strict=True)]
+    answers = _at_once(f, [copy.again for copy in transformed])
+    ei = [copy.miss(x) for copy, x in zip(transformed, answers, strict=True)]
     return torch.stack([torch.stack(data).sum(), torch.stack(ei).sum()]), estimates[-1]
 
 
 def _at_once(f: losses.Network, images: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """f of each (1, C, S, S) in one pass, so that norm = "batch" has a batch to go by."""
+    """Evaluate f on images (1, C, S, S) in one pass, so that norm = "batch" sees a batch."""
     return f(torch.cat(list(images))).chunk(len(images))
 
 
 def _load(
     places: dict[Place, Slot], i: int, item: Item, settings: Training, fit: Fit
 ) -> tuple[Place, int]:
-    """Put an item and its transforms in place; where that is, and how many transforms there are."""
+    """Copy an item and new transforms to a slot; return its key and the number of transforms."""
     place: Place = (i, item.y.shape, item.observed.shape, item.inside is None)
     device, noisy = fit.rng.device, item.sigma_y is not None
     n = transforms.copies(settings.n_transforms, noisy)
     if place not in places:
         warps = [Warp(settings.transform, item.y.shape, device) for _ in range(n)]
-        kept = [None if v is None else v.to(device, copy=True) for v in item]
-        places[place] = Slot(Item._make(kept), warps)
+        tensors = [None if v is None else v.to(device, copy=True) for v in item]
+        places[place] = Slot(Item._make(tensors), warps)
     slot = places[place]
-    for stays, new in zip(slot.item, item, strict=True):
-        if stays is not None and new is not None:
-            stays.copy_(new, non_blocking=True)
+    for target, source in zip(slot.item, item, strict=True):
+        if target is not None and source is not None:
+            target.copy_(source, non_blocking=True)
     drawn = transforms.draw(settings.transform, item.y.shape, fit.dice, n, merge=not noisy)
     for warp, g in zip(slot.warps, drawn, strict=False):
         warp.load(g)
@@ -304,6 +312,6 @@ def _load(
 
 
 def _batch(items: list[Item], settings: Training, epoch: int, i: int) -> list[Item]:
-    """The i-th batch of an epoch.  Its order follows from the seed, so a resumed run finds it."""
+    """Return batch i of an epoch; its order depends on the seed, so a resumed run repeats it."""
     order = np.random.default_rng([settings.seed, epoch]).permutation(len(items))
     return [items[k] for k in order[i * settings.batch : (i + 1) * settings.batch]]

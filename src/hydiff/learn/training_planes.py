@@ -1,8 +1,8 @@
 """Planes to train a `PlaneNetwork` on: crops of images with texture, noise and gaps.
 
 Scenes are arrays (bands, rows, cols).  A sample is a plane of one crop: a component, a mixture of
-components, or a band.  A batch is drawn by a few operations on the device: one operation after
-the other for each plane took longer than the network.
+components, or a band.  A batch is drawn by a few operations on the device, since drawing one plane
+after the other took longer than the network.
 
 Letters: N planes of a batch, S px of a crop's side, z (N, S, S) planes as measured, f (N, 3, S, S)
 their fields of the orders `ORDERS`.
@@ -24,20 +24,20 @@ from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import ORDERS, roughness, turn
 
-KINDS = 3  # version of what is drawn below; weights name the one that they saw, or saw 1
+KINDS = 3  # version of the samples drawn below; files of weights name theirs, or it is 1
 CLEAN = 0.25  # share of samples without noise
-NOISE = (0.03, 6.0)  # of the others, in units of the plane's roughness, even in its logarithm
-TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and how much at most
-COMPONENTS, MIXTURES = 0.4, 0.3  # shares of the kinds of planes; the others are bands
-RAMPS = 0.04  # share of planes that are linear ramps: nothing may be added to them
-# share of planes with small bright objects, how many at most, their radius in px, how bright they
-# are; half of these planes have objects with a flat top and sharp edges
+NOISE = (0.03, 6.0)  # σ of the others, in units of the plane's roughness, log-uniform
+TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and its largest σ
+COMPONENTS, MIXTURES = 0.4, 0.3  # shares of these kinds of planes; the others are bands
+RAMPS = 0.04  # share of planes that are linear ramps, where the right correction is 0
+# share of planes with small bright objects, their largest number, radius in px, and brightness;
+# half of these planes have objects with a flat top and sharp edges
 DOTTED, DOTS, RADII, BRIGHT = 0.2, 24, (0.4, 1.8), (3.0, 30.0)
-# share of planes that are flat rectangles of random levels, half of them with a ceiling that many
-# reach: fields, roofs, saturation; their sides in px
+# share of planes of flat rectangles at random levels, like fields or roofs, and their sides in px;
+# half of these planes have a ceiling that many rectangles reach, like saturation
 FLAT, SIDES = 0.06, (3.0, 20.0)
-HALVED = 1 / 3  # share of fine crops that are averaged by two
-# kinds of `make_mask` with the shares missing that they are drawn between
+HALVED = 1 / 3  # share of crops, of scenes large enough, that are averaged over 2 × 2 pixels
+# kinds of `make_mask`, each with the range of its missing share
 MASKS = {
     "stripes": (0.1, 0.4),
     "blobs": (0.1, 0.35),
@@ -46,7 +46,7 @@ MASKS = {
     "tiles": (0.1, 0.3),
     "lines": (0.05, 0.3),
 }
-FRAME = 32  # lines of a lost frame at most
+FRAME = 32  # largest number of lines of a lost frame
 
 
 class Images(NamedTuple):
@@ -54,7 +54,7 @@ class Images(NamedTuple):
 
     place: str
     planes: Tensor  # (P, H, W): its components first, then its bands
-    weights: Tensor  # (K,) of components in a mixture: their spread
+    weights: Tensor  # (K,) spread of the components, for mixtures
 
 
 class Batch(NamedTuple):
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
 
 
 def images_of(place: str, values: Array, device: str) -> Images:
-    """Components of the bands in units of their roughness, and the bands themselves."""
+    """Return the components and the bands of a scene, each with mean 0 and roughness 1."""
     bands = torch.as_tensor(np.asarray(values, dtype=np.float32), device=device)
     bands = _unit(bands)
     flat = bands.flatten(1)
@@ -76,7 +76,7 @@ def images_of(place: str, values: Array, device: str) -> Images:
 
 
 def _unit(z: Tensor) -> Tensor:
-    """Planes with mean 0 and roughness 1."""
+    """Shift and scale planes to mean 0 and roughness 1."""
     z = z - z.mean(dim=(1, 2), keepdim=True)
     return z / roughness(z).clamp_min(1e-12)[:, None, None]
 
@@ -90,15 +90,16 @@ class Shelf:
         sizes = self.shapes.prod(axis=1)
         self.starts = np.cumsum(sizes) - sizes
         self.spreads = [scene.weights.cpu().numpy() for scene in images]
-        self.most = max(len(spread) for spread in self.spreads)  # planes of a mixture
+        self.most = max(len(spread) for spread in self.spreads)  # planes of a mixture, at most
 
     def crops(self, count: int, side: int, rng: np.random.Generator) -> Tensor:
-        """(count, side, side), turned and mirrored at random.
+        """(count, side, side) random crops, turned and mirrored at random.
 
-        A pixel of a crop is a weighted sum over planes of one scene; a halved one, the mean over
-        four pixels.  rng: chooses on the CPU, where a number costs no wait for the GPU.
+        A crop is a weighted sum over planes of one scene; at half the resolution, each pixel is
+        the mean over four.  rng: draws on the CPU, so that nothing has to wait for the GPU.
         """
-        places = np.empty((count, 5), np.int64)  # first pixel, steps down, across, to halves
+        # first pixel, steps down and across, offsets for the mean
+        places = np.empty((count, 5), np.int64)
         planes = np.zeros((count, self.most), np.int64)
         weights = np.zeros((count, self.most), np.float32)
         for n in range(count):
@@ -122,7 +123,11 @@ class Shelf:
 
 
 def _place(H: int, W: int, side: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Of a crop in a plane (H, W): first pixel, steps down and across, and to the other halves."""
+    """Draw a crop of a plane (H, W), as five numbers of pixels in the flattened plane.
+
+    They are its first pixel, the steps down and across, and the offsets down and right of the
+    pixels that a pixel is averaged with (0 at full resolution).
+    """
     halved = min(H, W) >= 2 * side and rng.random() < HALVED
     step = 2 if halved else 1
     first, steps = 0, []
@@ -137,7 +142,7 @@ def _place(H: int, W: int, side: int, rng: np.random.Generator) -> tuple[int, ..
 
 
 def _mixture(planes: int, spread: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Planes of a scene and their weights: a component, a mixture of components, or a band."""
+    """Draw planes of a scene and their weights: a component, a mixture of components, or a band."""
     kind, K = rng.random(), len(spread)
     if COMPONENTS <= kind < COMPONENTS + MIXTURES:
         return np.arange(K), rng.standard_normal(K) * spread**0.5
@@ -146,15 +151,15 @@ def _mixture(planes: int, spread: Array, rng: np.random.Generator) -> tuple[Arra
 
 
 class MaskFields(NamedTuple):
-    """A mask with what its fields need."""
+    """A mask, and the matrices from which its fields are computed."""
 
     complete: Tensor  # (S, S) bool
-    missing: Tensor  # (m,) places in the flattened plane
+    missing: Tensor  # (m,) indices in the flattened plane
     inverses: Tensor  # (3, m, m), one for each order
 
 
 class Pool:
-    """Masks of a training; one is replaced now and then."""
+    """The masks of a training; `renew` replaces the oldest one."""
 
     def __init__(self, side: int, size: int, rng: np.random.Generator, device: str) -> None:
         self.side, self.rng, self.device = side, rng, device
@@ -171,28 +176,31 @@ class Pool:
 
     def _draw(self) -> MaskFields:
         complete = torch.from_numpy(random_mask(self.side, self.rng)).to(self.device)
-        each = [Field(complete, s) for s in ORDERS]
-        self.cosines = each[0].down  # of the side alone, as φ
-        self.phi = torch.stack([field.phi for field in each])
-        inverses = [field.inverse for field in each if field.inverse is not None]
-        return MaskFields(complete, each[0].missing, torch.stack(inverses))
+        fields = [Field(complete, s) for s in ORDERS]
+        self.cosines = fields[0].down  # depends on the side alone, like φ
+        self.phi = torch.stack([field.phi for field in fields])
+        inverses = [field.inverse for field in fields if field.inverse is not None]
+        return MaskFields(complete, fields[0].missing, torch.stack(inverses))
 
     def fields(self, z: Tensor, gaps: Sequence[MaskFields]) -> Tensor:
-        """(N, 3, S, S): what three `Field` make of z (N, S, S), equally many planes for a mask."""
+        """(N, 3, S, S) fields of the three orders through z (N, S, S), as `Field` computes them.
+
+        Every mask has the same number of successive planes.
+        """
         C = self.cosines
-        with arithmetic("fp32"):  # λ^s asks for more digits than TF32 has
+        with arithmetic("fp32"):  # λ^s needs more digits than TF32 has
             right = (C.T @ (self.phi * (C @ z @ C.T)[:, None]) @ C).flatten(2)
             f = z.flatten(1)[:, None].repeat(1, len(ORDERS), 1)
             count = len(z) // len(gaps)
             for start, (_, missing, inverses) in zip(range(0, len(z), count), gaps, strict=True):
-                at = slice(start, start + count)
-                inside = right[at][..., missing].transpose(0, 1) @ inverses
-                f[at].index_copy_(2, missing, -inside.transpose(0, 1))
+                part = slice(start, start + count)
+                solution = right[part][..., missing].transpose(0, 1) @ inverses
+                f[part].index_copy_(2, missing, -solution.transpose(0, 1))
         return f.view(*right.shape[:2], *z.shape[1:])
 
 
 def random_mask(side: int, rng: np.random.Generator) -> Bools:
-    """(side, side), True = observed: one kind of gaps, or two of them together."""
+    """(side, side) random mask, True = observed, with one kind of gaps or two combined."""
     observed = np.ones((side, side), bool)
     for _ in range(1 + int(rng.random() < 0.2)):
         observed &= _one_kind(side, rng)
@@ -216,15 +224,18 @@ def _one_kind(side: int, rng: np.random.Generator) -> Bools:
 
 
 def batch_of(shelf: Shelf, pool: Pool, masks: int, planes: int, rng: Generator) -> Batch:
-    """masks × planes samples: as many planes for each mask, whose fields share one matrix."""
+    """Draw masks × planes samples: `planes` for each mask, so that their fields share matrices."""
     gaps = pool.draw(masks)
-    complete = torch.stack([each.complete for each in gaps]).repeat_interleave(planes, dim=0)
+    complete = torch.stack([entry.complete for entry in gaps]).repeat_interleave(planes, dim=0)
     truth, z, sigma = _measured(shelf.crops(len(complete), pool.side, pool.rng), complete, rng)
     return Batch(truth, z, pool.fields(z, gaps), complete, sigma)
 
 
 def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Truth, z and σ of crops (N, S, S) with texture and noise, in the unit of what is observed."""
+    """Add texture and noise to crops (N, S, S); return the truth, z and σ.
+
+    They are in the unit of the observed pixels of z.
+    """
     truth = _unit(_planted(_unit(crops), rng))
     uniform = torch.rand(4, len(truth), generator=rng, device=truth.device)
     texture = TEXTURE * uniform[0] * (uniform[1] < TEXTURED)
@@ -232,7 +243,7 @@ def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, 
     low, high = (math.log(x) for x in NOISE)
     sigma = (low + (high - low) * uniform[2]).exp() * (uniform[3] >= CLEAN)
     noisy = truth + sigma[:, None, None] * _normal(truth, rng)
-    # as a user's plane is seen: centred, scaled and turned by what is observed of it
+    # like a user's plane: centred, scaled and turned by its observed pixels alone
     centre = (noisy * complete).sum(dim=(1, 2)) / complete.sum(dim=(1, 2))
     centred = (noisy - centre[:, None, None]) * complete
     unit = roughness(centred, complete).clamp_min(1e-6) * turn(centred)
@@ -241,33 +252,32 @@ def _measured(crops: Tensor, complete: Tensor, rng: Generator) -> tuple[Tensor, 
 
 
 def _planted(planes: Tensor, rng: Generator) -> Tensor:
-    """Planes (N, S, S), some of them with small bright objects; a few are something plain instead:
-    linear ramps, flat rectangles."""
+    """Add small bright objects to some planes (N, S, S); replace a few by ramps or rectangles."""
     N, S, _ = planes.shape
     device = planes.device
-    place = torch.arange(S, device=device, dtype=planes.dtype)
+    position = torch.arange(S, device=device, dtype=planes.dtype)
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=rng, device=device)
 
-    across, down = (place - (S - 1) * uniform(2, N, DOTS, 1)).abs()
+    across, down = (position - (S - 1) * uniform(2, N, DOTS, 1)).abs()
     radius = RADII[0] + (RADII[1] - RADII[0]) * uniform(N, DOTS, 1)
     height = BRIGHT[0] + (BRIGHT[1] - BRIGHT[0]) * uniform(N, DOTS, 1)
     height = height * (uniform(N, DOTS, 1) < uniform(N, 1, 1)) * (uniform(N, 1, 1) < DOTTED)
-    power = torch.where(uniform(N, 1, 1) < 0.5, 2.0, 12.0)  # a bell, or a flat top
-    rows, cols = ((-0.5 * (x / radius) ** power).exp() for x in (down, across))
+    exponent = torch.where(uniform(N, 1, 1) < 0.5, 2.0, 12.0)  # a bell, or a flat top
+    rows, cols = ((-0.5 * (x / radius) ** exponent).exp() for x in (down, across))
     dotted = planes + (height * rows).transpose(1, 2) @ cols
     angle = 2 * torch.pi * uniform(N, 1, 1)
-    along = angle.cos() * place + angle.sin() * place[:, None]
-    athwart = angle.cos() * place[:, None] - angle.sin() * place
+    along = angle.cos() * position + angle.sin() * position[:, None]
+    athwart = angle.cos() * position[:, None] - angle.sin() * position
     side = SIDES[0] + (SIDES[1] - SIDES[0]) * uniform(2, N, 1, 1)
     levels = torch.randn(N, S, S, generator=rng, device=device)
     ceiling = torch.where(uniform(N, 1, 1) < 0.5, 0.0, torch.inf)
     levels = torch.minimum(levels, ceiling).flatten(1)
-    # a pixel is at least a third of a side: the numbers of rectangles wrap, but far apart
+    # sides are 3 px at least, so that the numbers of rectangles modulo S differ
     cell = ((torch.stack([along, athwart]) + S) / side).floor().long() % S
-    flat = levels.gather(1, (cell[0] * S + cell[1]).flatten(1)).view(N, S, S)
-    plain = torch.where(uniform(N, 1, 1) < RAMPS / (RAMPS + FLAT), along, flat)
+    rectangles = levels.gather(1, (cell[0] * S + cell[1]).flatten(1)).view(N, S, S)
+    plain = torch.where(uniform(N, 1, 1) < RAMPS / (RAMPS + FLAT), along, rectangles)
     return torch.where(uniform(N, 1, 1) < RAMPS + FLAT, plain, dotted)
 
 

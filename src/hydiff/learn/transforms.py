@@ -1,5 +1,4 @@
-"""T_g: the six transforms of the paper's ablation, and those of `spectral`, drawn from a generator
-(Eq. 2–5).
+"""Transforms T_g (Eq. 2–5), drawn at random: the six of the paper's ablation, and `spectral` ones.
 
 Shapes: x (B, C, H, W); observed (H, W) or (C, H, W), bool, True = measured.
 Rotation, shift and reflection move pixels without mixing them: they are unitary, and their
@@ -26,20 +25,21 @@ from hydiff.learn import spectral
 from hydiff.learn.resampling import Matrix, flat, grid_of, matrix_of, resample, sampled
 
 Parameters = tuple[float, ...]
-SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)  # to the paper's library 0 and -0, 90 and -270 differ
+# the paper's library distinguishes 0 from -0, 90 from -270
+SIGNED_TURNS = (0, 1, 2, 3, 0, -1, -2, -3)
 FLIPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # up-down, left-right
 FACTORS = (0.75, 0.5)  # scaling
 MIN_ZOOM = MIN_STRETCH = 0.5
-MAX_SKEW = 50.0  # the entry beside a focal length of 100 in the library's camera matrix
+MAX_SKEW = 50.0  # largest skew in the library's camera matrix, for a focal length of 100
 FOCAL = 100.0
-WITH_NOISE = 7  # transforms a step where y is noisy: the paper's N_g
-MOST_KNOWN = 16  # maps of pixels that are kept
+WITH_NOISE = 7  # transforms in a step if y is noisy: the paper's N_g
+MOST_KNOWN = 16  # pixel maps that a `Warp` keeps at most
 INTERPOLATION = {"scaling": "bicubic", "similarity": "bilinear", "affine": "bilinear"}
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One T_g: call it on an image; differentiable, and the same for all bands.
+    """One T_g: a differentiable function of images; spatial ones treat all bands alike.
 
     >>> g = Transform("shift", (0, 1))
     >>> g(torch.tensor([[[[1, 2, 3]]]]))
@@ -50,13 +50,13 @@ class Transform:
 
     name: str
     parameters: Parameters  # rotation: quarter turns, counter-clockwise.  shift: rows, columns.
-    #                         reflection: up-down, left-right, 1 = flipped.  spectral: see there.
+    #                         reflection: up-down, left-right, 1 = flipped.  Bands: see `spectral`.
     #                         others: where the content goes, p ↦ A p + b as the rows of (A | b),
     #                         p = (column, row) in pixels from the centre of the image
-    weight: float = 1.0  # its share of the mean over all transforms drawn with it
+    weight: float = 1.0  # weight in the mean over all transforms drawn with it
 
     def __call__(self, x: Tensor) -> Tensor:
-        """T_g x: (B, C, H, W) → the same shape, but a quarter turn swaps unequal sides.
+        """Return T_g x for x (B, C, H, W), in the same shape; a quarter turn swaps unequal sides.
 
         Rotation, shift and reflection also take boolean masks and any leading axes.
         """
@@ -72,17 +72,16 @@ class Transform:
         return resample(x, matrix_of(self.parameters), INTERPOLATION[self.name])
 
     def measures(self, observed: Tensor) -> Tensor:
-        """The entries of T_g x that are measured again: those of the mask, which stays in its
-        place, and of a subset of the bands if T_g hides the others."""
+        """Entries of T_g x that are measured again: the mask, without bands that T_g hides."""
         if self.name != spectral.HIDDEN:
             return observed
         return observed & _bands(spectral.measured_bands(self.parameters).to(observed.device))
 
     def inverse(self) -> Transform:
-        """T_g⁻¹: exact for rotation, shift and reflection.
+        """Return T_g⁻¹: exact for rotation, shift and reflection.
 
-        For the other three it is the inverse map: what left the image is lost, and what stayed
-        comes back within interpolation error (detail finer than the shrunk grid does not).
+        Otherwise it is the inverse map: content that left the image is lost, and the rest returns
+        up to interpolation errors, without detail finer than the shrunk grid.
         """
         if self.name == "reflection":
             return self
@@ -93,14 +92,14 @@ class Transform:
         return replace(self, parameters=tuple(-p for p in self.parameters))
 
     def turn(self) -> Transform:
-        """The quarter turn of one along the bands."""
+        """Return the quarter turn that is part of a transform along the bands."""
         return Transform("rotation", self.parameters[1:2])
 
 
 class Warp:
-    """A place in memory for one T_g of an image (..., H, W): `load` another, and it is that one.
+    """One T_g of an image (..., H, W) in fixed tensors; `load` replaces it by another T_g.
 
-    A step recorded with a Warp is replayed with whatever transform was loaded last.
+    A step recorded with a Warp is replayed with the transform that was loaded last.
 
     >>> warp = Warp("rotation", (2, 2), torch.device("cpu"))
     >>> warp.load(Transform("rotation", (1,)))
@@ -112,7 +111,7 @@ class Warp:
     def __init__(self, name: str, shape: Sequence[int], device: torch.device) -> None:
         rows, cols = shape[-2:]
         self.name, self.weight = name, torch.ones((), device=device)
-        # a transform that moves pixels is known by what it does to their numbers
+        # a transform that moves pixels is stored as a permutation of their numbers
         self.pixels = torch.arange(rows * cols, device=device).view(1, 1, rows, cols)
         self.source, self.target = (torch.empty_like(self.pixels.flatten()) for _ in range(2))
         self.grid = torch.empty(1, rows, cols, 2, device=device)
@@ -128,9 +127,9 @@ class Warp:
             return
         if g.name in spectral.NAMES:
             places = (self.index, self.gain, self.measured)
-            along = (*spectral.along_bands(g.parameters), spectral.measured_bands(g.parameters))
-            for stays, new in zip(places, along, strict=True):
-                stays.copy_(new)
+            maps = (*spectral.along_bands(g.parameters), spectral.measured_bands(g.parameters))
+            for tensor, value in zip(places, maps, strict=True):
+                tensor.copy_(value)
             g = g.turn()
         source, target = self.known.get(g.parameters) or self._maps(g)
         self.source.copy_(source)
@@ -143,7 +142,7 @@ class Warp:
         return maps
 
     def __call__(self, x: Tensor) -> Tensor:
-        """T_g x, (B, C, H, W); differentiable."""
+        """Return T_g x for x (B, C, H, W); differentiable."""
         if self.name in INTERPOLATION:
             return sampled(x, self.grid, INTERPOLATION[self.name])
         moved: Tensor = _Moved.apply(x, self.source, self.target)  # type: ignore[no-untyped-call]
@@ -152,7 +151,7 @@ class Warp:
         return moved.index_select(1, self.index) * _bands(self.gain)
 
     def measures(self, observed: Tensor) -> Tensor:
-        """As that of a Transform; observed (B, 1 or C, H, W)."""
+        """Like `Transform.measures`; observed (B, 1 or C, H, W)."""
         return observed & _bands(self.measured) if self.name == spectral.HIDDEN else observed
 
 
@@ -162,7 +161,7 @@ def _bands(values: Tensor) -> Tensor:
 
 
 class _Moved(torch.autograd.Function):
-    """Pixels p of the result come from source[p]; their gradients go back by its inverse."""
+    """Permute pixels: result[p] = x[source[p]]; `target` is the inverse, used for gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -175,23 +174,25 @@ class _Moved(torch.autograd.Function):
 
 
 def _taken(x: Tensor, index: Tensor) -> Tensor:
-    """x (B, C, H, W) with its pixels in the order of `index`; its memory format is kept."""
+    """Return x (B, C, H, W) with its pixels in the order of `index`, in the same memory format."""
     if x.is_contiguous():
         return x.flatten(2)[..., index].view_as(x)
-    pixels = x.permute(0, 2, 3, 1).flatten(1, 2)[:, index]  # channels last: whole rows move
+    # channels last: spectra are copied as a whole
+    pixels = x.permute(0, 2, 3, 1).flatten(1, 2)[:, index]
     return pixels.view(len(x), *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
 
 
 def draw(
     name: str, shape: Sequence[int], rng: Generator, n: int = 1, *, merge: bool = True
 ) -> list[Transform]:
-    """n transforms for an image of (..., H, W): equal ones once, with weights that sum to 1.
+    """Draw n transforms for an image (..., H, W); equal ones are merged, and weights sum to 1.
 
-    merge False: equal ones stay apart, each of weight 1/n, for copies that differ by their noise.
+    merge False: equal transforms stay separate, each with weight 1/n, for copies that differ in
+    their noise.
 
-    n = 1 never gives the identity, which teaches nothing.  n = 7 is the paper's N_g = 7 as its
-    library drew it: rotations give all four, weighted 2, 2, 2, 1 over 7; reflections all four,
-    the identity weighted 4/7; the others seven independent draws.
+    n = 1 never gives the identity, from which nothing is learned.  n = 7 is the paper's N_g = 7 as
+    its library draws it: all four rotations, weighted 2, 2, 2, 1 over 7; all four reflections, with
+    the identity weighted 4/7; for the others, seven independent draws.
     """
     if name not in TRANSFORMS:
         raise UnknownName("transform", name, TRANSFORMS)
@@ -211,17 +212,20 @@ def draw(
 
 
 def copies(n: int | None, noisy: bool) -> int:
-    """How many transforms a step draws when n are asked for.  None: one without noise, where more
-    teach the same; with noise the paper's N_g = 7, which average it."""
+    """Return the number of transforms in a step: n, or a default if n is None.
+
+    The default is 1 without noise, where more teach the network the same.  With noise it is the
+    paper's N_g = 7, over which the noise is averaged.
+    """
     return n or (WITH_NOISE if noisy else 1)
 
 
 def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """x (..., H, W) padded below and right to its square hull, and the crop back to (H, W).
+    """Pad x (..., H, W) below and right to a square; also return the crop back to (H, W).
 
-    Works on masks too: the padding of `observed` is False, hence unobserved.  It belongs to no
-    loss: with `real, _ = to_square(torch.ones(H, W, dtype=torch.bool))`, T_g x holds pixels of
-    the cube where `g(real)` is True.
+    Works on masks too: the padding of `observed` is False, that is, missing.  Padding must not
+    count in a loss: with `real, _ = to_square(torch.ones(H, W, dtype=torch.bool))`, T_g x holds
+    pixels of the cube where `g(real)` is True.
     """
     rows, cols = x.shape[-2:]
     side = max(rows, cols)
@@ -233,12 +237,12 @@ def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], 
 
 
 def orbit_coverage(observed: Tensor | NDArray[np.bool_], name: str) -> float:
-    """The share of missing entries that no transform of the group brings under an observed one.
+    """Return the share of missing entries that no transform carries to an observed place.
 
-    About such an entry EI says nothing: content at p is constrained when some T_g carries it to
-    a place where M observes (for a group, g or g⁻¹ is the same question).  0 when nothing is
-    missing, 1 when nothing is observed.  Times the missing share, it is a share of all entries.
-    Counted on the square hull, where the methods work.
+    EI does not constrain such an entry: the content at p is constrained if some T_g carries it to a
+    place that M observes (in a group, g and g⁻¹ give the same answer).  The share is 0 if nothing
+    is missing and 1 if nothing is observed.  Times the missing share, it is a share of all entries.
+    Computed on the image padded to a square, on which the methods work.
     """
     if name not in TRANSFORMS:
         raise UnknownName("transform", name, TRANSFORMS)
@@ -252,7 +256,7 @@ def orbit_coverage(observed: Tensor | NDArray[np.bool_], name: str) -> float:
 
 
 def _reached(observed: Tensor, name: str) -> Tensor:
-    """Which pixels of a square mask some transform carries to a seen one."""
+    """Mark the pixels of a square mask that some transform carries to an observed pixel."""
     match name:
         case "rotation":
             return torch.stack([torch.rot90(observed, k, (-2, -1)) for k in range(4)]).any(0)
@@ -265,25 +269,26 @@ def _reached(observed: Tensor, name: str) -> Tensor:
         case "scaling":
             onto = _shrunk_onto(observed.shape[-1]).to(observed.device)
             return onto @ observed.float() @ onto.T > 0
-    # A shift carries any pixel anywhere.  So do the other two: a quarter turn brings p into the
-    # quadrant of its goal, and no two pixels of a quadrant are more than half an image apart.
+    # A shift carries any pixel anywhere.  So do similarity and affine: a quarter turn brings p into
+    # the quadrant of its goal, and two pixels of a quadrant are at most half an image apart.
     return observed.any(-1, keepdim=True).any(-2, keepdim=True).expand_as(observed)
 
 
 def _shrunk_onto(n: int) -> Tensor:
-    """(n, n): 1 where some scaling carries line i, or its mirror image, onto line j.
+    """(n, n) matrix, 1 where some scaling carries line i, or its mirror image, onto line j.
 
-    The smallest factor is enough: f u + (1 - f) c for any centre c reaches what larger f reach.
+    The smallest factor f is enough: f u + (1 - f) c, over all centres c, reaches every line that a
+    larger factor reaches.
     """
     f = min(FACTORS)
     i, j = torch.arange(n)[:, None] + 0.5, torch.arange(n)
     onto = torch.zeros(n, n, dtype=torch.bool)
-    for copy in (-i, i, 2 * n - i):  # reflection padding shows the lines beyond both edges again
+    for copy in (-i, i, 2 * n - i):  # reflection padding repeats the lines beyond both edges
         onto |= (f * copy < j + 1) & (f * copy + (1 - f) * n > j)
     return onto.float()
 
 
-# How each transform draws its parameters: (H, W), generator, n → n of them
+# Functions that draw the parameters of n transforms: (H, W), generator, n → list of n
 
 
 def _rotations(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
@@ -317,12 +322,12 @@ def _reflections(shape: tuple[int, int], rng: Generator, n: int) -> list[Paramet
 
 
 def _scalings(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
-    def one() -> Parameters:
+    def scaling() -> Parameters:
         f = _sample(FACTORS, 1, rng)[0]
         centre = _point(shape, rng)
         return flat(np.column_stack([f * np.eye(2), (1 - f) * centre]))
 
-    return [one() for _ in range(n)]
+    return [scaling() for _ in range(n)]
 
 
 def _similarities(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
@@ -330,7 +335,7 @@ def _similarities(shape: tuple[int, int], rng: Generator, n: int) -> list[Parame
 
 
 def _affines(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]:
-    def one() -> Parameters:
+    def affine() -> Parameters:
         skew = _uniform(-MAX_SKEW, MAX_SKEW, rng) / FOCAL
         stretch = [_uniform(MIN_STRETCH, 1, rng) for _ in range(2)]
         turn = _turn_and_zoom(rng)
@@ -338,7 +343,7 @@ def _affines(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameters]
         shear = skew * np.linalg.det(turn) ** 0.5 * stretch[0] * stretch[1]
         return _shifted(turn @ np.array([[stretch[0], shear], [0, stretch[1]]]), shape, rng)
 
-    return [one() for _ in range(n)]
+    return [affine() for _ in range(n)]
 
 
 SPATIAL: dict[str, Callable[[tuple[int, int], Generator, int], list[Parameters]]] = {
@@ -358,12 +363,12 @@ def _turn_and_zoom(rng: Generator) -> Matrix:
 
 
 def _shifted(linear: Matrix, shape: tuple[int, int], rng: Generator) -> Parameters:
-    """p ↦ A (p + shift), the shift up to half the image either way."""
+    """Parameters of p ↦ A (p + shift), with a random shift of up to half the image."""
     return flat(np.column_stack([linear, linear @ _point(shape, rng)]))
 
 
 def _point(shape: tuple[int, int], rng: Generator) -> Matrix:
-    """(column, row) of a place in the image, from its centre."""
+    """(column, row) of a random point of the image, from its centre."""
     return np.array([_uniform(-side / 2, side / 2, rng) for side in reversed(shape)])
 
 
@@ -373,13 +378,13 @@ def _uniform(low: float, high: float, rng: Generator) -> float:
 
 
 def _sample(pool: Sequence[Any], n: int, rng: Generator) -> list[Any]:
-    """n of the pool in random order, without replacement; all of it if it has fewer."""
+    """Draw n of the pool in random order, without replacement; all of them if it has fewer."""
     order = torch.randperm(len(pool), generator=rng, device=rng.device)[:n]
     return [pool[i] for i in order.tolist()]
 
 
 def blind_note(observed: NDArray[np.bool_], group: str) -> list[str]:
-    """A note on the pixels whose whole orbit is missing, about which equivariance says nothing."""
+    """Return a note on the missing entries that EI does not constrain, if there are any."""
     share = orbit_coverage(observed, group)
     if share == 0:
         return []

@@ -1,6 +1,6 @@
-"""Trained weights on disk: safetensors that say which network they fit, with a model card.
+"""Trained weights on disk: a safetensors file that describes its network, with a model card.
 
-MODEL               the weights; one metadata entry, JSON, gives layout, bands, channels, scales
+MODEL               the weights; a metadata entry in JSON gives layout, bands, channels, scales
 MODEL.md            the model card: settings, data with hashes, versions, losses, limits
 MODEL.png           the loss curve
 """
@@ -19,7 +19,7 @@ from hydiff import io
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.learn import network, weights_file
 
-LAYOUT = 1  # of the weights file
+LAYOUT = 1  # version of the file format
 KIND = weights_file.Kind("hydiff", LAYOUT, "weights of `hydiff train`")
 LARGEST = {"channels": 1 << 14, "scales": 16}  # a file that names more is damaged or hostile
 
@@ -32,18 +32,18 @@ def beside(output: Path, suffix: str) -> Path:
 
 
 def weights_of(state: Tensors) -> dict[str, Tensor]:
-    """The network's tensors among those of a state."""
+    """Return the tensors of the network from those of a state."""
     return {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
 
 
 def network_of(path: str | Path) -> dict[str, int]:
-    """The settings that say which network a file of weights fits: channels and scales."""
+    """Return the settings of the network that a file of weights fits: channels and scales."""
     about, _ = _content(Path(path))
     return {"channels": about["channels"], "scales": about["scales"]}
 
 
 def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
-    """The tensors of the file `settings.weights`, if they fit a network of these settings."""
+    """Return the tensors of the file `settings.weights`; refuse those of another network."""
     path = Path(settings.weights)
     about, tensors = _content(path)
     _check_fit(path, about, settings, bands)
@@ -55,7 +55,7 @@ def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
 
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What the file says of itself, and its tensors."""
+    """Return the description in a file of weights, and its tensors."""
     about, tensors = weights_file.content(path, KIND)
     for name, most in LARGEST.items():
         weights_file.whole_number(path, KIND, name, about.get(name), most)
@@ -63,7 +63,7 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
-    """Refuse weights of another network than the one asked for."""
+    """Refuse weights of a network with other bands, channels or scales."""
     if about.get("bands") != bands:
         raise ShapeMismatch(
             f"{path}: trained on {about.get('bands')} bands, but the cube has {bands} usable ones; "
@@ -80,7 +80,7 @@ def _check_fit(path: Path, about: Any, settings: Any, bands: int) -> None:
 def save_weights(
     weights: Tensors, report: dict[str, Any], history: History, output: Path, overwrite: bool
 ) -> None:
-    """Write weights, model card and loss curve, all or nothing."""
+    """Write weights, model card and loss curve: all of them or, on an error, none."""
     from safetensors.torch import save
 
     from hydiff.report import plots
@@ -89,8 +89,8 @@ def save_weights(
         raise BadValue("the weights are no longer finite: train again with a smaller `lr=`")
     about = {k: report[k] for k in ("layout", "bands", "channels", "scales", "settings")}
     with io.staged(output, overwrite=overwrite) as folder:
-        made = save(dict(weights), metadata={"hydiff": json.dumps(about)})
-        (folder / output.name).write_bytes(made)
+        content = save(dict(weights), metadata={"hydiff": json.dumps(about)})
+        (folder / output.name).write_bytes(content)
         beside(folder / output.name, ".md").write_text(card(report, output.name), "utf-8")
         plots.loss_curve(history, beside(folder / output.name, ".png"))
 
@@ -116,7 +116,7 @@ over its first and last tenth; they do not measure the fill.  Curve: {name}.png
 
 
 def card(report: Mapping[str, Any], name: str) -> str:
-    """A model card: a YAML head with the facts, then what the model is for."""
+    """Return a model card: a YAML head with the facts, then purpose and limits of the model."""
 
     def plain(value: Any) -> str:  # JSON is YAML
         return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,7 @@
-"""Files of weights: safetensors with one entry of metadata, JSON, that says what network they fit.
+"""Files of weights: safetensors with one metadata entry, in JSON, that describes the network.
 
-One entry, since safetensors keeps several in no fixed order, and equal runs give equal bytes.
+There is only one entry because safetensors writes several in no fixed order, and equal runs must
+give equal bytes.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """What the files of one kind of network have in common."""
+    """Properties shared by the files of weights of one kind of network."""
 
-    entry: str  # of the metadata
-    layout: int  # that this hydiff reads
-    wanted: str  # what messages call them: weights of what wrote them
-    again: str = "train again"  # what to do about a damaged one
+    entry: str  # name of the metadata entry
+    layout: int  # version of the format that this hydiff reads
+    wanted: str  # description of the files in messages
+    again: str = "train again"  # advice in messages about damaged files
 
 
 def content(path: Path, kind: Kind) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a file says of itself, and its tensors."""
+    """Return the description in a file of weights, and its tensors."""
     from safetensors import SafetensorError, safe_open
 
     if not is_there(path) or path.is_dir():
@@ -51,7 +52,7 @@ def content(path: Path, kind: Kind) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def whole_number(path: Path, kind: Kind, name: str, found: Any, most: int) -> int:
-    """A number that a file names: one that is too large is damaged or hostile."""
+    """Return a number from a file; refuse it if it is not a whole number from 1 to `most`."""
     if type(found) is not int or not 1 <= found <= most:
         raise CubeFormatError(
             f"{path}: says {name} = {found!r}, expected a whole number from 1 to {most}; "
@@ -63,7 +64,10 @@ def whole_number(path: Path, kind: Kind, name: str, found: Any, most: int) -> in
 def check_tensors(
     path: Path, kind: Kind, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> None:
-    """That a network with these tensors can take those of a file, and that all are finite."""
+    """Refuse tensors of a file that do not fit a network or are not finite.
+
+    expected: the tensors of the network.
+    """
     for name in sorted(expected.keys() | tensors.keys()):
         found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
         if found != wanted or not tensors[name].isfinite().all():
