@@ -188,7 +188,7 @@ def foresight(rows: Rows) -> Iterator[Finding]:
 
 
 def share_of(rows: Rows, holds: Callable[[Row], bool]) -> tuple[float, str]:
-    """Percentage of the rows for which a condition holds, and the same as text with its interval."""
+    """Percentage of the rows for which a condition holds, and that as text with its interval."""
     counts: dict[str, Array] = {}
     for row in rows:
         unit = scenes.unit_of(row["scene"])
