@@ -26,7 +26,7 @@ from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.io import provenance, staging
 from hydiff.request import Request
 from hydiff.scale import execute
-from hydiff.scale.plan import make_plan
+from hydiff.scale.plan import fingerprint_of, make_plan
 from hydiff.scale.scene import Limits
 from test_execute import full_disk
 
@@ -333,6 +333,30 @@ def test_another_request_is_not_done(tmp_path: Path, damaged: Cube) -> None:
     assert finished(source, out, asked, WHOLE) is None
     (tmp_path / "out.tif.fill.json").write_text("[]")
     assert finished(source, out, asked, WHOLE) is None
+
+
+@pytest.mark.parametrize("option", ["missing", "reference", "weights", "method", "region"])
+def test_a_request_is_known_by_the_content_of_its_files_not_by_their_names(
+    tmp_path: Path, option: str
+) -> None:
+    def asked(path: Path) -> str:
+        given: dict[str, Any] = {
+            "missing": {"missing": path},
+            "reference": {"reference": (path,)},
+            "weights": {"method": "hydiff-ei", "settings": {"weights": str(path)}},
+            "method": {"method": f"{path}:mine"},
+            "region": {"region": str(path)},
+        }
+        return fingerprint_of(Request(**given[option]), WHOLE)
+
+    path, moved = tmp_path / "a.py", tmp_path / "b.py"
+    path.write_text("def mine(): pass\n")
+    before = asked(path)
+    assert asked(path) == before
+    moved.write_bytes(path.read_bytes())
+    assert (asked(moved) == before) == (option != "method")  # its name is in the record
+    path.write_text("def mine(): return 1\n")
+    assert asked(path) != before
 
 
 def test_resume_of_a_finished_fill_ends_with_0(run: Run, damaged: Cube) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from hydiff.learn.checkpoint import fingerprint
 from hydiff.methods.estimate import Progress
 from hydiff.request import Request
 from hydiff.result import Step
+from hydiff.scale.contents import by_content
 from hydiff.scale.execute import execute
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import Filled, Say, make_plan, quiet
@@ -292,7 +293,7 @@ def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Map
     interrupted or covered only part of the inputs.
     """
     path = folder / ASKED
-    now = {"order": fingerprint(asdict(request)), "version": versions()["hydiff"]}
+    now = {"order": fingerprint(by_content(request)), "version": versions()["hydiff"]}
     before: dict[str, Any] = json.loads(path.read_text()) if is_there(path) else dict(now)
     stale: dict[str, str] = before.get("stale", {})
     if any(before.get(key) != now[key] for key in now):

@@ -24,13 +24,13 @@ import numpy as np
 
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
-from hydiff.io import npz, provenance, typed
+from hydiff.io import npz, typed
 from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
-from hydiff.reference.image_choice import files_of
 from hydiff.request import MASKS, Request
 from hydiff.scale.bits import Bits
+from hydiff.scale.contents import by_content
 from hydiff.scale.tiles import Grid, Tile
 
 SCENE = "scene.json"
@@ -101,9 +101,7 @@ def belongings(
     input_hash: str, masks: Iterable[Bits], request: Request, cuts: Grid, cube: Cube
 ) -> Belongings:
     apart = {"recipe", "seed", "report", "compact", "input_uncertainty", *MASKS}
-    settings: dict[str, Any] = {k: v for k, v in asdict(request).items() if k not in apart}
-    for name in ("reference", "reference_missing"):
-        settings[name] = [provenance.sha256(path) for path in files_of(getattr(request, name))]
+    settings = {k: v for k, v in by_content(request).items() if k not in apart}
     bands = (None if a is None else a.tolist() for a in (cube.wavelengths, cube.good))
     return Belongings(
         input_hash,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.reference.image_choice import files_of
 from hydiff.request import Request
+from hydiff.scale.contents import by_content
 from hydiff.scale.layout import Limits, plain_windows, wanted
 
 Say = Callable[[str], Any]
@@ -125,19 +126,8 @@ def make_plan(
 
 
 def fingerprint_of(request: Request, limits: Limits) -> str:
-    """Return a hash of all options of a fill except its input and output.
-
-    Masks and references enter by their content, not by their path.
-    """
-    files = ("observed", "missing", "quality", "input_uncertainty")
-    masks = {name: getattr(request, name) for name in files}
-    if request.region is not None and io.regular.exists(Path(request.region)):
-        masks["region"] = Path(request.region)
-    content = {k: provenance.sha256(p) for k, p in masks.items() if p and io.regular.is_there(p)}
-    options = asdict(request) | {"report": None, **dict.fromkeys(masks), **content}
-    for name in ("reference", "reference_missing"):
-        images = [p for p in files_of(getattr(request, name)) if io.regular.is_there(p)]
-        options[name] = [provenance.sha256(p) for p in images]
+    """Return a hash of all options of a fill except its input and output, files by content."""
+    options = by_content(request) | {"report": None}
     return fingerprint(options, limits.tile, limits.overlap, versions()["hydiff"])
 
 
