@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 
 import hydiff
 from conftest import ROOT
-from hydiff.auto import blend, classes, intervals, missingness, recipe, trials, usual
+from hydiff.auto import blend, classes, intervals, missingness, recipe, split, trials, usual
 from hydiff.auto.candidates import SMOOTH
 from hydiff.auto.usual import Evidence
 from hydiff.cube import Cube
@@ -209,3 +209,22 @@ def test_what_is_usual_is_what_was_learned():
     assert len(single) == 17
     for name in single:
         assert getattr(usual, name) == pytest.approx(learned[name], rel=1e-3)
+
+
+def test_notes_about_few_trials_and_few_copies_are_those_of_the_kind_of_gaps():
+    """Also for entries of a kind that another image of the place has filled."""
+    kinds = {name: {"nrmse": 0.5} for name in (*split.KINDS, f"{split.SOME}, with a reference")}
+    entries = dict.fromkeys(kinds, 10)
+
+    def decided(folds, copies):
+        return {"folds": folds, "errors": {"copies": copies}}
+
+    def said(whole, partial):
+        return intervals.promises({"nrmse": 0.5}, kinds, entries, whole | {"partial": partial})
+
+    notes = said(decided(12, 30.0), decided(2, 30.0))
+    few = [note for note in notes if "2 trials only" in note]
+    assert len(few) == 2 and all(split.SOME in note for note in few)
+    assert intervals.MODEL_BASED not in notes
+    assert intervals.MODEL_BASED in said(decided(12, 30.0), decided(2, 3.0))
+    assert intervals.MODEL_BASED in said(decided(12, 3.0), decided(2, 30.0))

@@ -360,12 +360,13 @@ def promises(
     """Return notes: a line with the expected scores of the filled entries, warnings, and a line for
     each kind of gaps with its number of entries, if there are several."""
     partial = recipe.get("partial", recipe)
-    folds = {kind: (partial if kind == SOME else recipe).get("folds") for kind in by_kind}
+    of_kind = {kind: partial if kind.startswith(SOME) else recipe for kind in by_kind}
+    folds = {kind: own.get("folds") for kind, own in of_kind.items()}
     few = next(iter(folds.values()), None) if len(by_kind) < 2 else None
     lines = [f"expected in the filled entries: {_scores(expected, few)}"] if by_kind else []
     rim = recipes.Recipe.of(recipe).rim if recipe.get("rim") else None
     lines += [missingness.warning(rim)] if rim is not None and rim.is_unusual else []
-    lines += [MODEL_BASED] if by_kind and _is_model_based(recipe) else []
+    lines += [MODEL_BASED] if any(map(_is_model_based, of_kind.values())) else []
     return lines + [
         f"expected in {kind} ({entries[kind]:,} entries): {_scores(scores, folds[kind])}"
         for kind, scores in by_kind.items()
