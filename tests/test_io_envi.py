@@ -95,6 +95,29 @@ def test_companions_of_earlier_versions_are_found_and_go_with_their_fill(scene: 
     assert companions(folder, "f.img") == COMPANIONS - {"sigma.img"}
 
 
+def test_the_noise_of_a_fill_is_found_in_a_record_of_an_earlier_version(scene: Path) -> None:
+    folder, noisy = scene.parent, replace(BARRED, sigma_y=3.0)
+    execute.fill_file(scene, folder / "f.img", noisy, WHOLE)
+    cube = io.read(folder / "f.img")
+    values = np.asarray(cube.values)
+    now = provenance.calibrated(folder / "f.img", values, values + 1, cube.mark)
+    for path in list(folder.glob("f.img.*")):
+        path.rename(folder / path.name.replace("f.img", "f.hdr"))
+    earlier = provenance.calibrated(folder / "f.img", values, values + 1, cube.mark)
+    assert now is not None and now == earlier and now[1] is not None
+    assert now[1].repeated is not None
+
+
+def test_a_fill_without_a_record_is_marked_as_filled_by_an_unknown_method(scene: Path) -> None:
+    folder = scene.parent
+    io.write(replace(io.read(scene), path=None), folder / "in.npy")
+    execute.fill_file(folder / "in.npy", folder / "f.npy", replace(LINEAR, unmarked=True), WHOLE)
+    for path in folder.glob("f.npy.*json"):  # the record, and what .npy has no place for
+        path.unlink()
+    mark = io.read(transfer.convert(folder / "f.npy", folder / "g.img")[0]).mark
+    assert mark is not None and mark.method == "unknown" and mark.share > 0
+
+
 @pytest.mark.parametrize("names", [("scene.hdr", "scene.img"), ("scene.img", "scene.hdr")])
 @pytest.mark.parametrize("bounds", [WHOLE, TILES], ids=["whole", "tiles"])
 def test_an_input_is_not_replaced_under_its_other_name(

@@ -832,3 +832,24 @@ def test_the_default_stands_in_only_for_bands_in_which_it_does_as_well(scene, ot
     assert not references.spares(replace(does, used=False), window)
     assert references.spares(reference_recipe(scene, serves=(True,) * len(scene)), window)
     assert not references.serves_all(does, window)
+
+
+@pytest.mark.parametrize("method", ["similar-pixels", "matched-copy"])
+def test_a_reference_that_sees_nothing_of_what_was_measured_fills_nothing(
+    scene, other, observed, method
+):
+    """It covers the gap alone, so that there is nothing to relate the two by."""
+    with_gap = as_cube(np.where(observed, scene, np.nan))
+    entries = np.broadcast_to(observed, scene.shape)
+    job = Job(0, "cpu", False, None, False)._replace(
+        references=(ReferencePlanes(other, ~observed),)
+    )
+    found = estimate(with_gap, entries, choose(method), 0.0, job)
+    assert np.isnan(found.values[~entries]).all()
+    np.testing.assert_allclose(found.values[entries], scene[entries])
+
+
+@pytest.mark.parametrize("settings", [{"window": 1}, {"count": 0}])
+def test_a_window_without_neighbours_is_refused(settings):
+    with pytest.raises(BadValue, match="expected at least"):
+        choose("similar-pixels", None, settings)

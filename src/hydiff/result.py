@@ -59,7 +59,7 @@ def time_left(elapsed: float, share: float, expected: float | None) -> float | N
     whole fill, if known.
 
     >>> time_left(0, 0, 60), time_left(30, 0.5, 60), time_left(90, 0.9, 60)
-    (60, 30.0, 6.0)
+    (60.0, 30.0, 6.0)
     """
     if share >= 1:
         return 0.0

@@ -223,7 +223,7 @@ def calibrated(
         return None
     widths = intervals_of(path)
     error, std = errors_and_bars(values, truth, sigma)
-    noise = np.asarray(read_record(path).get("sigma_y", 0.0), np.float64)
+    noise = np.asarray(read_record(base_of(path)).get("sigma_y", 0.0), np.float64)
     by_entry = None
     if (noise > 0).all():
         combined = np.where(np.asarray(sigma) > 0, np.hypot(sigma, noise.reshape(-1, 1, 1)), np.nan)

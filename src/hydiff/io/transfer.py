@@ -17,7 +17,7 @@ from hydiff.errors import BadValue
 from hydiff.flags import LAYERS
 from hydiff.io import fill_layers, provenance
 from hydiff.io.ortho import ortho as on_map
-from hydiff.mark import of_fill
+from hydiff.mark import UNKNOWN, of_fill
 
 
 def convert(
@@ -99,8 +99,9 @@ def _marked(cube: Cube, beside: Mapping[str, Array]) -> Cube:
     mark, filled = cube.mark, beside["filled"]
     layers, shares = {k: v for k, v in beside.items() if k in LAYERS}, filled.mean(axis=(1, 2))
     if mark is None:
-        record = provenance.read_record(cube.path or Path())
-        made_mark = of_fill(filled, shares, str(record.get("method")), record, layers=layers)
+        record = provenance.read_record(provenance.base_of(cube.path or Path()))
+        method = str(record.get("method", UNKNOWN))
+        made_mark = of_fill(filled, shares, method, record, layers=layers)
         return replace(cube, mark=made_mark)
     share_fields: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
     return replace(cube, mark=replace(mark, filled=filled, layers=layers, **share_fields))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hydiff.cube import Bools, Floats
+from hydiff.errors import BadValue
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
@@ -27,6 +28,12 @@ class SimilarPixels:
     window: int = 31  # px, side of the window that is searched; wider where it has too few
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise BadValue(f"count = {self.count}: expected at least 1; 20 is usual")
+        if self.window < 3:
+            raise BadValue(f"window = {self.window}: expected at least 3 pixels; 31 is usual")
+
 
 def matched_copy(
     y: Floats, observed: Bools, sigma_y: Floats, settings: MatchedCopy, *, rng: np.random.Generator
@@ -37,6 +44,8 @@ def matched_copy(
     x = np.full(y.shape, np.nan)
     for band, seen in enumerate(np.broadcast_to(observed, y.shape)):
         both = seen & covered
+        if not both.any():
+            continue
         t, sources = y[band][both], r[:, both]
         centred = sources - sources.mean(axis=1)[:, None]
         spread = np.maximum(np.sqrt((centred**2).sum(axis=1)), 1e-300)
@@ -64,7 +73,7 @@ def similar_pixels(
     scaled = r / np.maximum(r[:, covered].std(axis=1), 1e-300)[:, None, None]
     x = np.where(observed, y, np.nan)
     lost = ~np.broadcast_to(observed, y.shape).all(axis=0) & covered
-    for i, j in np.argwhere(lost):
+    for i, j in np.argwhere(lost) if complete.any() else ():
         rows, cols = _window(complete, i, j, settings)
         inside = np.argwhere(complete[rows, cols]) + np.array([rows.start, cols.start])
         near = scaled[:, inside[:, 0], inside[:, 1]] - scaled[:, i, j][:, None]
