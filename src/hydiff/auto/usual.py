@@ -24,12 +24,16 @@ TAIL = 4.0  # degrees of freedom of Student's t
 USUAL = (0.65, 1.09, 0.79, 0.47, 0.35, -0.49, -0.36, 0.35, -0.26, 0.11, 0.71)
 TRUST = 5000.0  # hidden pixels at which measured slopes weigh as much as the usual ones
 
-# Variances of the log squared error.  First line: of scenes around the usual level, in general and
-# where noise hides the errors.  Second line: of the level that folds show.  Third line: of the
-# gaps, which are one more place; UNEVEN multiplies the unevenness of the hidden pieces
-SCENES, NOISY = 0.0693, 0.2974
-FOLDS, BETWEEN, DROWNED, DOUBT = 0.01099, 0.7574, 0.007007, 0.0679
-GAPS, ONE_GAP, UNEVEN = 0.002552, 0.3276, 0.1899
+# Variances of the log squared error: the terms of `foresee`
+SCENES = 0.0693  # of scenes around the usual level
+NOISY = 0.2974  # the same, where noise hides all of the errors
+FOLDS = 0.01099  # of the level that the folds show
+BETWEEN = 0.7574  # of it too, times the variance between folds
+DROWNED = 0.007007  # of it too, times the squared ratio of noise to error
+DOUBT = 0.0679  # of it too where noise hides all, times its squared distance from the usual level
+GAPS = 0.002552  # of the gaps themselves, which are one more place of the scene
+ONE_GAP = 0.3276  # of them too, over the number of hidden copies
+UNEVEN = 0.1899  # of them too, times the unevenness of the hidden pieces
 PARTIAL = 0.01192  # in place of all but UNEVEN, where pixels keep some bands
 BIAS = -0.06055  # added to the log squared error of whole gaps
 # standard deviations of the 80 % bounds: in four places of five, 80 % of the gaps lie between them
