@@ -397,4 +397,4 @@ def _given_up(
     """Yield a reason and the entries (bands, rows, cols) that are left missing for it."""
     yield f"out of reach of {request.method_name}", np.isnan(solution.values)
     if decision is not None and request.max_error is not None:
-        yield f"expected error above {request.max_error:g}", decision.hopeless
+        yield f"expected error above {request.max_error:g}", decision.too_uncertain

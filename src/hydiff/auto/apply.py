@@ -40,7 +40,7 @@ Ready = Mapping[str, Mapping[str, Estimate]]  # available estimates, by kind of 
 class Decision(NamedTuple):
     recipe: dict[str, Any]
     expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the filled entries
-    hopeless: Bools  # (bands, rows, cols) entries whose error may exceed `max_error`
+    too_uncertain: Bools  # (bands, rows, cols) entries whose error may exceed `max_error`
     doubtful: float = 0.0  # share of filled entries hardly better than their band's mean
     by_kind: Mapping[str, dict[str, float]] = {}  # `expected` of each kind of gaps (`split`)
     entries: Mapping[str, int] = {}  # number of filled entries of each kind
@@ -86,28 +86,28 @@ def apply(
     """Estimate a cube by a recipe, with error bars and expected scores.
 
     ready: available estimates of candidates.  max_error: in standard deviations of a band; entries
-    are hopeless if the upper bound of their expected error exceeds it.  at: mask (rows, cols) of
-    the n pixels with entries to fill, for an estimate (bands, 1, n) of these alone; None = all.
+    are too uncertain if the upper bound of their expected error exceeds it.  at: mask (rows, cols)
+    of the n pixels with entries to fill, for an estimate (bands, 1, n) of these; None = all.
     """
     window = TrialWindow(cube, observed, target, references=job.references)
     parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
     parts, served = _with_references(parts, at)
-    estimate, hopeless = _joined(parts, at), np.zeros(observed.shape, bool)
+    estimate, too_uncertain = _joined(parts, at), np.zeros(observed.shape, bool)
     count = sum(int(part.window.target.sum()) for part in served)
     filled = [Sourced(part.recipe, part.window) for part in parts]
     filled += [Sourced(part.recipe, part.window, served=True) for part in served]
     facts: dict[str, Any] = {"with_reference": count, "sources": sources(filled, observed.shape)}
     judged_parts = [part for part in (*parts, *served) if part.variance is not None]
     if not judged_parts:
-        return estimate, Decision(recipe, {}, hopeless, **facts)
+        return estimate, Decision(recipe, {}, too_uncertain, **facts)
     wanted = columns(target, at)
     variance, sigma, worst = _bars(judged_parts, wanted, at)
     extent = None if job.common is None else job.common.extent
     spread = band_spread(cube, observed) if extent is None else extent.spread
     relative = np.sqrt(variance) / spread[:, None, None]
-    if max_error is not None:  # entries of unknown error are hopeless, too
+    if max_error is not None:  # entries of unknown error are too uncertain, too
         too_far = wanted & ~(relative * worst <= max_error)
-        hopeless = spread_out(too_far, at, hopeless)
+        too_uncertain = spread_out(too_far, at, too_uncertain)
         wanted = wanted & ~too_far
     fill = Scored(cube, observed, estimate.values, variance, estimate.sigma_y, extent, at)
     targets = {part.kind: columns(part.window.target, at) & wanted for part in judged_parts}
@@ -118,7 +118,7 @@ def apply(
     entries = {kind: int(filled.sum()) for kind, filled in targets.items()}
     notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
-    decision = Decision(recipe, expected, hopeless, doubtful, by_kind, entries, **facts)
+    decision = Decision(recipe, expected, too_uncertain, doubtful, by_kind, entries, **facts)
     return estimate._replace(sigma=sigma, notes=notes), decision
 
 

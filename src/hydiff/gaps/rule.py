@@ -28,11 +28,11 @@ from hydiff.io.blocks import Block, blocks, sampled
 from hydiff.maths import noise
 
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
+Reason = tuple[str, Bools]  # why pixels (rows, cols) are left, and which
 Walk = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, or a map in threads
 
 NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
-# reasons why entries are left missing, as reported
-WITHHELD = "screened for clouds, not lost"
+WITHHELD = "screened for clouds, not lost"  # these are reasons to leave entries missing
 EMPTY_BAND = "band without any observed pixel"
 BAD_BAND = "bad band"
 LARGEST_SIGMA = 10.0  # on the unit range; a larger value is taken for a mistake of units
@@ -225,7 +225,7 @@ def targets(
         elif missing.any():
             if bad_bands == "keep":
                 leave(BAD_BAND, bands[~cube.good_bands[bands]], missing)
-            for reason, pixels in kept_pixels(missing, max_gap, outside):
+            for reason, pixels in unfilled_pixels(missing, max_gap, outside):
                 leave(reason, bands, pixels)
     return target, left
 
@@ -255,7 +255,7 @@ def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
         raise BadValue(f"max_gap = {max_gap:g}: expected a width in pixels above 0")
 
 
-def kept_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[tuple[str, Bools]]:
+def unfilled_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[Reason]:
     """Yield (reason, pixels (rows, cols)) to leave because of where they lie in a gap."""
     if outside == "keep":
         yield "outside the observed pixels", mask.outside(missing)

@@ -233,7 +233,7 @@ def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
 
 def _aimed(gaps: Gaps, request: Request) -> Gaps:
     aimed, left = gaps.wanted.copy(), Counter[str]()
-    for reason, pixels in rule.kept_pixels(gaps.missing, request.max_gap, request.outside):
+    for reason, pixels in rule.unfilled_pixels(gaps.missing, request.max_gap, request.outside):
         left[reason] += int((aimed & pixels).sum())
         aimed &= ~pixels
     return gaps._replace(aimed=aimed, left=left)

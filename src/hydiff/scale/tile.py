@@ -129,7 +129,7 @@ def _fill(
                 request.max_error,
                 part.gaps,
             )
-            yield _kept(part, blend, part.target & ~decision.hopeless, decision, AUTO)
+            yield _kept(part, blend, part.target & ~decision.too_uncertain, decision, AUTO)
     else:
         for part, solution in zip(parts, _estimates(parts, request, decided), strict=True):
             yield _kept(part, solution, part.target, None, request.chosen.facts)
