@@ -19,6 +19,7 @@ import left
 import reference_tables
 from hydiff.bench import SUITES, statistics
 from hydiff.bench.cells import settings_hash
+from hydiff.bench.scenes import unit_of
 from hydiff.bench.tables import cell_of
 
 ROOT = Path(__file__).parents[1]
@@ -566,10 +567,14 @@ def kept_promises(rows):
 
 
 def kept_promises_on_cpu(rows):
-    """As `kept_promises`, of rows of `auto` on a CPU beside the single methods of `best`."""
+    """As `kept_promises`, of rows of `auto` on a CPU beside the single methods of `best` that have
+    been run on the same cells."""
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
         single = [r for r in csv.DictReader(file) if r["method"] != "auto"]
-    yield from kept_promises([*(r for r in rows if "no_prior" not in r["settings"]), *single])
+    own = [r for r in rows if "no_prior" not in r["settings"]]
+    for text in kept_promises([*own, *single]):
+        if "not run" not in text:
+            yield text.replace("| auto ", "| CPU, auto ")
 
 
 ANCHORED = ("anchored", "smooth", "harmonic", "biharmonic")
@@ -799,9 +804,10 @@ GAINS = ("scenes · cells", "dB over `smooth`, 95 % interval", "worst cell", "RM
 
 
 def gained(gains):
-    """Gains in dB by (scene, mask), as `GAINS` lists them: a scene counts by its mean."""
-    here = dict.fromkeys(scene for scene, _ in gains)
-    each = [np.array([g for c, g in gains.items() if c[0] == scene]) for scene in here]
+    """Gains in dB by (scene, mask), as `GAINS` lists them: a scene counts by its mean, and patches
+    that overlap are one scene."""
+    here = dict.fromkeys(unit_of(scene) for scene, _ in gains)
+    each = [np.array([g for c, g in gains.items() if unit_of(c[0]) == u]) for u in here]
     gain = mean(float(own.mean()) for own in each)
     low, high = statistics.bootstrap(each, np.random.default_rng(0))
     shown = f"{gain:+.2f} ({low:+.2f} … {high:+.2f})" if len(each) > 2 else f"{gain:+.2f}"
