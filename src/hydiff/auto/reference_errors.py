@@ -32,7 +32,7 @@ UNUSUAL = 3.0  # medians of the errors: entries with larger errors count less
 # slopes of the usual log squared error; share by which a measured level is drawn towards it; and
 # log ratio of squared errors in gaps to those on hidden copies, for changes of the ground in gaps
 USUAL, DRAWN, CHANGE = (-0.01, 0.29, 0.37, 1.14, 0.52), 0.3, 0.1
-USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
+USUAL_80 = 1.18  # |error| / expected that 80 % of the entries of these places do not exceed
 
 
 def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
