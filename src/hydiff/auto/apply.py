@@ -180,8 +180,8 @@ def _parts(
         first = first._replace(estimate=completed.at(at), variance=variance, others=others)
     if not split.aims_at_lost(window):
         return [first]
-    rest, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
-    return [first, _part(split.NONE, recipe, rest, at, noise, job, ready)]
+    lost_window, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
+    return [first, _part(split.NONE, recipe, lost_window, at, noise, job, ready)]
 
 
 def _part(

@@ -195,7 +195,7 @@ def advised(
         words = "; the usual share would make the steps between bands worse"
     fixed = _everywhere(default)
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
-    cross_fitted = [_blend(rest, borrowed) for rest in left_out]
+    cross_fitted = [_blend(pooled, borrowed) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
     if gain.proven and spectra is not None:
         in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)

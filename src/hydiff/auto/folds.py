@@ -222,10 +222,10 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
     for flags, plane in _some_bands(values, observed):
         for axis in (0, 1):
-            both = np.minimum(flags, np.roll(flags, 1, axis))
-            both[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
-            total += np.where(both, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
-            count += both
+            both_observed = np.minimum(flags, np.roll(flags, 1, axis))
+            both_observed[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
+            total += np.where(both_observed, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
+            count += both_observed
     # smoothing is linear, so that the sums over the bands are smoothed, not each band
     near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
     return _carried(near / np.maximum(pairs, 1e-12), pairs, FEW_STEPS)

@@ -187,19 +187,19 @@ class Hidden(NamedTuple):
         """Return how the expected squared errors (n,), fitted to folds, compare with usual ones."""
         noise = np.minimum(self.noise, 1.0)
         typical = np.minimum(np.exp(usual.log_square(self.around, noise)), MOST)
-        off = math.log(self.weight @ expected / (self.weight @ typical))
+        log_ratio = math.log(self.weight @ expected / (self.weight @ typical))
         visible = float(np.average(typical / (typical + self.noise), weights=self.weight))
         apart = float(np.log(self.by_fold(typical)).var(ddof=1))
         uneven = visible * self.uneven(expected)
-        return Evidence(off, visible * apart, 1 / visible - 1, self.copies(), uneven)
+        return Evidence(log_ratio, visible * apart, 1 / visible - 1, self.copies(), uneven)
 
     def uneven(self, expected: Floats) -> float:
         """Return the jackknife variance, over the hidden pieces, of the logarithm of the mean ratio
         of squared to expected errors."""
         ratio = self.weight * self.square / (expected + self.noise)
         square, weight = (np.bincount(self.gap, part) for part in (ratio, self.weight))
-        rest = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
-        log_ratios = np.log(rest[weight > 0])
+        mean_without = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
+        log_ratios = np.log(mean_without[weight > 0])
         return float((len(log_ratios) - 1) * log_ratios.var()) if len(log_ratios) > 1 else 0.0
 
     def by_distance(self) -> list[float | None]:

@@ -131,10 +131,12 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
     shape = np.maximum(hidden.shape(hidden.expected(level, slopes, by_band), math.inf), 1e-9)
     level += 2 * math.log(shape[1] / USUAL_80) + CHANGE
     fitted_sum = hidden.weight @ hidden.expected(level, slopes, by_band)
-    off = math.log(fitted_sum / (hidden.weight @ np.exp(level_usual + usually @ hidden.around)))
+    log_ratio = math.log(
+        fitted_sum / (hidden.weight @ np.exp(level_usual + usually @ hidden.around))
+    )
     return replace(
         errors,
-        level=level - DRAWN * off,
+        level=level - DRAWN * log_ratio,
         slopes=tuple(slopes.tolist()),
         widening=USUAL_80 / NORMAL_80,
         intervals=tuple((shape * NORMAL_80 / shape[1]).tolist()),

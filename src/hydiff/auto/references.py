@@ -144,7 +144,9 @@ def decided(
     those with one, which are `candidates`.  without: weights of the former.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have ended the trials
-    joint = [_joint(trial, other, fold, without) for fold, trial, other in pairs]
+    joint = [
+        _joint(trial, reference_trial, fold, without) for fold, trial, reference_trial in pairs
+    ]
     joint_trials = [j.trial for j in joint if j is not None]
     aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
     if len(joint_trials) < FEWEST or not any(w.target.any() for w in aims):
@@ -210,20 +212,20 @@ class _Joint(NamedTuple):
         return self.trial._replace(around=around)
 
 
-def _joint(plain: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
+def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) -> _Joint | None:
     """Return the joint trial of a fold, on the pixels that references see.
 
-    plain, other: the trials of the candidates without and with a reference; without: weights of
-    the former.  None if there is no such pixel, or networks were not tried on this fold.
+    plain, with_reference: the trials of the candidates without and with a reference; without:
+    weights of the former.  None if there is no such pixel, or networks were not tried on this fold.
     """
     without_reference, seen = mixed(plain, without.all), seen_by(fold.window.references)
     if not np.isfinite(without_reference).all():  # networks were fitted on the first folds alone
         return None
     _, row, col = looked_at(fold.hide, fold.window.measured)
-    used = seen[row, col] & np.isfinite(other.residual).all(axis=0)
+    used = seen[row, col] & np.isfinite(with_reference.residual).all(axis=0)
     if not used.any():
         return None
-    residual = np.vstack([without_reference, other.residual])[:, used]
+    residual = np.vstack([without_reference, with_reference.residual])[:, used]
     around = plain.around[:, used].copy()
     around[UNLIKE] = _unlike(residual[1:], row[used] * seen.shape[1] + col[used])
     cube, observed, *_ = fold.window
@@ -242,18 +244,18 @@ def _joint(plain: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint |
         around=around,
         noise=plain.noise[used],
         angle=plain.angle[:, seen[hidden_pixels(fold.hide)]],
-        step=_steps(plain, other, without, used),
+        step=_steps(plain, with_reference, without, used),
         gap=None if plain.gap is None else plain.gap[used],
     )
     return _Joint(trial, plain.residual[0, used], np.stack(logs))
 
 
-def _steps(plain: Trial, other: Trial, without: Weights, used: Bools) -> Floats | None:
+def _steps(plain: Trial, with_reference: Trial, without: Weights, used: Bools) -> Floats | None:
     """(K, n) step errors of the fill without a reference and of those with one, at used entries."""
-    if plain.step is None or other.step is None:
+    if plain.step is None or with_reference.step is None:
         return None
     without_reference = mixed(plain._replace(residual=plain.step), without.all)
-    return np.vstack([without_reference, other.step])[:, used]
+    return np.vstack([without_reference, with_reference.step])[:, used]
 
 
 def _unlike(residual: Floats, pixel: Ints) -> Floats:
@@ -342,9 +344,11 @@ def spares(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
     if recipe is None or np.asarray(recipe.weights[0]).any():
         return False
     served, good = served_by(recipe, window), window.cube.good_bands  # bad bands do not count
-    left = (window.target & ~served).any(axis=(1, 2)) & good
+    unserved = (window.target & ~served).any(axis=(1, 2)) & good
     serves = np.resize(recipe.serves, window.cube.bands)
-    return not left.any() or (recipe.default_elsewhere and recipe.used and not left[serves].any())
+    return not unserved.any() or (
+        recipe.default_elsewhere and recipe.used and not unserved[serves].any()
+    )
 
 
 def serving(recipe: ReferenceRecipe | None, window: TrialWindow) -> list[Candidate]:

@@ -184,12 +184,12 @@ def mixtures_of(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Mixtur
     Y, P, w = _left_out(y, complete, f, weight)
     residual, every = Y - P, (Y * w) @ Y.T
     every += max(ROUNDING * np.trace(every), 1e-300) * np.eye(len(y))
-    left = (residual * w) @ residual.T
-    usable: Bools = left.diagonal() <= every.diagonal()
+    residual_cov = (residual * w) @ residual.T
+    usable: Bools = residual_cov.diagonal() <= every.diagonal()
     if not usable.any():
         return Mixtures(usable, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
     block = np.ix_(usable, usable)
-    ratio, vectors = linalg.eigh(left[block], every[block])
+    ratio, vectors = linalg.eigh(residual_cov[block], every[block])
     u, v = vectors.T @ Y[usable], vectors.T @ P[usable]
     best = (u * v) @ w / np.maximum((v * v) @ w, 1e-300)
     return Mixtures(

@@ -129,6 +129,7 @@ class Systems:
         return f.reshape(right.shape)
 
     def _system(self, s: float, reach: float, kappa: float) -> System:
+        """Return the system of a kind of covariance: s, reach (px), κ."""
         size, near = self.complete.size, (self._far <= reached(s, reach, kappa)).ravel()
         membrane = laplacian(*self.complete.shape) + reach**-2 * sparse.eye_array(size)
         power = membrane if s == 1 else membrane @ membrane

@@ -75,8 +75,8 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
             z_weights[:, members] = root.T @ z_weights[:, members]
         on_grid = np.zeros((len(z_weights), *at.shape))
         on_grid[:, at] = mixing.field * z_weights
-        rest = float((model.left[bands, None] * w**2).sum())
-        return field(on_grid) + float(((mixing.white * z_weights) ** 2).sum()) + rest
+        residual_var = float((model.left[bands, None] * w**2).sum())
+        return field(on_grid) + float(((mixing.white * z_weights) ** 2).sum()) + residual_var
 
     return variance
 
