@@ -38,6 +38,8 @@ Ready = Mapping[str, Mapping[str, Estimate]]  # available estimates, by kind of 
 
 
 class Decision(NamedTuple):
+    """The recipe of a fill, and the errors to expect of it."""
+
     recipe: dict[str, Any]
     expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the filled entries
     too_uncertain: Bools  # (bands, rows, cols) entries whose error may exceed `max_error`
@@ -91,13 +93,13 @@ def apply(
     """
     window = TrialWindow(cube, observed, target, references=job.references)
     parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
-    parts, served = _with_references(parts, at)
+    parts, reference_parts = _with_references(parts, at)
     estimate, too_uncertain = _joined(parts, at), np.zeros(observed.shape, bool)
-    count = sum(int(part.window.target.sum()) for part in served)
+    count = sum(int(part.window.target.sum()) for part in reference_parts)
     filled = [Sourced(part.recipe, part.window) for part in parts]
-    filled += [Sourced(part.recipe, part.window, served=True) for part in served]
+    filled += [Sourced(part.recipe, part.window, served=True) for part in reference_parts]
     facts: dict[str, Any] = {"with_reference": count, "sources": sources(filled, observed.shape)}
-    judged_parts = [part for part in (*parts, *served) if part.variance is not None]
+    judged_parts = [part for part in (*parts, *reference_parts) if part.variance is not None]
     if not judged_parts:
         return estimate, Decision(recipe, {}, too_uncertain, **facts)
     wanted = columns(target, at)
@@ -113,8 +115,8 @@ def apply(
     targets = {part.kind: columns(part.window.target, at) & wanted for part in judged_parts}
     errors = {part.kind: part.recipe.errors for part in judged_parts}
     expected, by_kind = expected_by_kind(fill, targets, errors)
-    judged = wanted & cube.good_bands[:, None, None]
-    doubtful = float((relative > HOPELESS)[judged].mean()) if judged.any() else 0.0
+    scored = wanted & cube.good_bands[:, None, None]
+    doubtful = float((relative > HOPELESS)[scored].mean()) if scored.any() else 0.0
     entries = {kind: int(filled.sum()) for kind, filled in targets.items()}
     notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
@@ -132,10 +134,10 @@ def sources_of(decision: Decision | None, facts: Method, target: Bools, good: Bo
 def judged(
     references: Sequence[Reference], recipe: Mapping[str, Any] | None, served: int, filled: int
 ) -> list[dict[str, Any]]:
-    """Return facts about each reference, and `words` that sum them up: what the references were
-    worth together, and the share of the `filled` entries that they served.
+    """Return facts about each reference, and `words` that sum them up: the gain of all references
+    together, and the share of the `filled` entries that they served.
 
-    recipe: None if a method used the references without trials of their worth.
+    recipe: None if a method used the references without a trial of their gain.
     """
     decided: dict[str, Any] = (recipe or {}).get("with_reference") or {}
     decided = decided or (recipe or {}).get("partial", {}).get("with_reference") or {}
@@ -178,8 +180,8 @@ def _parts(
         first = first._replace(estimate=completed.at(at), variance=variance, others=others)
     if not split.aims_at_lost(window):
         return [first]
-    rest, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
-    return [first, _part(split.NONE, recipe, rest, at, noise, job, ready)]
+    lost_window, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
+    return [first, _part(split.NONE, recipe, lost_window, at, noise, job, ready)]
 
 
 def _part(
@@ -191,11 +193,12 @@ def _part(
     job: Job,
     ready: Ready,
 ) -> KindFill:
+    """Return the fill of gaps of one kind; its variance is None if references fill it all."""
     part_recipe = _recipe_of(kind, recipe)
     if references.spares(part_recipe.with_reference, window):
         part_recipe = _by_default(part_recipe)
-    beside = references.serving(part_recipe.with_reference, window)
-    blend = blended(part_recipe, window, sigma_y, job, ready.get(kind, {}), at, beside)
+    with_reference = references.serving(part_recipe.with_reference, window)
+    blend = blended(part_recipe, window, sigma_y, job, ready.get(kind, {}), at, with_reference)
     if references.serves_all(part_recipe.with_reference, window):
         return KindFill(kind, part_recipe, window, blend.estimate, None, blend.beside)
     variance = _variance(part_recipe.errors, window, at, blend.plain)
@@ -216,8 +219,8 @@ def _with_references(
     parts: Sequence[KindFill], at: Bools | None
 ) -> tuple[list[KindFill], list[KindFill]]:
     """Return the parts with the values from references inserted, and the entries filled from
-    references as parts of their own, since their errors differ."""
-    changed, served = [], []
+    references as separate parts, since their errors differ."""
+    changed, reference_parts = [], []
     for part in parts:
         reference_recipe = part.recipe.with_reference
         if reference_recipe is None or not part.others:
@@ -233,8 +236,8 @@ def _with_references(
         if reference_recipe.errors.slopes is not None:
             variance = _placed(reference_recipe.errors, window, at, fill.lies)
         kind = f"{part.kind}, with a reference"
-        served.append(KindFill(kind, errors, window, estimate, variance))
-    return changed, served
+        reference_parts.append(KindFill(kind, errors, window, estimate, variance))
+    return changed, reference_parts
 
 
 def _recipe_of(kind: str, recipe: Recipe) -> KindRecipe:
@@ -314,14 +317,14 @@ def blended(
     weights = np.asarray(recipe.weights, dtype=np.float64)
     plain = [tried.plain for tried in recipe.candidates]
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # their differences are a feature
-    entries = [tried for tried, is_used in zip(recipe.candidates, used, strict=True) if is_used]
-    estimates, others = _candidates(entries, window, sigma_y, job, ready, at, beside)
+    members = [tried for tried, is_used in zip(recipe.candidates, used, strict=True) if is_used]
+    estimates, others = _candidates(members, window, sigma_y, job, ready, at, beside)
     distance = folds.distance_class(mask.shared(window.observed))
     if at is not None:
         distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
     values = _mean(estimates, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for x in estimates for note in x.notes))
-    plain_fills = [x.values for x, e in zip(estimates, entries, strict=True) if e.plain]
+    plain_fills = [x.values for x, e in zip(estimates, members, strict=True) if e.plain]
     return Blend(estimates[0]._replace(values=values, sigma=None, notes=notes), plain_fills, others)
 
 
@@ -347,36 +350,36 @@ def _placed(errors: Errors, window: TrialWindow, at: Bools | None, lies: Around)
 
 
 def _candidates(
-    entries: Sequence[Tried],
+    tried: Sequence[Tried],
     window: TrialWindow,
     sigma_y: Sigma,
     job: Job,
     ready: Mapping[str, Estimate],
     at: Bools | None,
-    beside: Sequence[Candidate],
+    extra: Sequence[Candidate],
 ) -> tuple[list[Estimate], list[Estimate]]:
-    """Return the estimates of the entries of a recipe, and those of the candidates `beside`."""
+    """Return the estimates of the candidates `tried` of a recipe, and of the `extra` ones."""
     cube, observed, _, gaps, measured, _ = window
 
     def at_pixels(estimate: Estimate) -> Estimate:
         return estimate if at is None else estimate.at(at)
 
-    estimates = {i: at_pixels(ready[e.name]) for i, e in enumerate(entries) if e.name in ready}
-    plain = [i for i, e in enumerate(entries) if i not in estimates and e.fits is None]
-    runs = [*(entries[i].candidate for i in plain), *beside]
+    estimates = {i: at_pixels(ready[e.name]) for i, e in enumerate(tried) if e.name in ready}
+    plain = [i for i, e in enumerate(tried) if i not in estimates and e.fits is None]
+    runs = [*(tried[i].candidate for i in plain), *extra]
     fits = own_fits(runs, cube, observed, sigma_y, job._replace(references=window.references), at)
     estimates |= dict(zip(plain, fits, strict=False))
-    for i in set(range(len(entries))) - set(estimates):
-        c, own_job = entries[i].candidate, job._replace(checkpoint=None)
-        hidden = folds_of(cube, observed, entries[i].of, entries[i].seed, gaps, measured)
-        hidden = hidden[: entries[i].fits]
+    for i in set(range(len(tried))) - set(estimates):
+        c, own_job = tried[i].candidate, job._replace(checkpoint=None)
+        hidden = folds_of(cube, observed, tried[i].of, tried[i].seed, gaps, measured)
+        hidden = hidden[: tried[i].fits]
         if c.tuned:
             estimates[i] = at_pixels(tuned_fit(c, window, hidden, sigma_y, own_job))
             continue
         parts = [(cube, observed & ~fold) for fold in hidden]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
         estimates[i] = at_pixels(mean_estimate(crossfit(c, parts, sigma_y, own_job)))
-    return [estimates[i] for i in range(len(entries))], fits[len(plain) :]
+    return [estimates[i] for i in range(len(tried))], fits[len(plain) :]
 
 
 def _mean(estimates: Sequence[Estimate], weights: Floats, distance: Ints, cube: Cube) -> Floats:

@@ -19,8 +19,8 @@ BORROWED = 500.0  # entries: weight of the errors of all classes in the fit of e
 # DOUBT standard errors (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
 # A pretrained network is no mean of fits to this cube: a smaller gain is enough to change its
-# share.  Its default share is larger, from places held back from its training
-# (benchmarks/prior_shares.py); beside it, that of networks trained on this cube alone is 0
+# share.  Its default share is larger, as measured on places held back from its training
+# (benchmarks/prior_shares.py); networks trained on this cube alone then have the default share 0
 DOUBT_ELSEWHERE = 1.0
 ELSEWHERE = 0.9
 # Loss in the steps between bands that a blend may have, as a share of its gain in values.  With
@@ -71,7 +71,7 @@ def weights_of(
 
     First the candidates without a network are blended, by all folds; the default is the first
     candidate alone.  Then this blend is blended with the networks, by the folds on which these were
-    fitted; their default share is the usual one, or 0 if `from_nothing`.
+    fitted; their default share is that of `_usual`, or 0 if `from_nothing`.
     """
     plain = [m for m, c in enumerate(candidates) if not c.costly]
     costly = [m for m, c in enumerate(candidates) if c.costly]
@@ -91,34 +91,34 @@ def weights_of(
         shares, words = advised(residuals, steps, trials, kinds, default_share, seed)
         weights[plain] = shares
         reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
-    both = weights.copy()
-    tried = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
-    if len(tried) > 1:
+    combined = weights.copy()
+    network_trials = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
+    if len(network_trials) > 1:
         usual = _usual([candidates[m] for m in costly])
         usual = np.eye(len(usual))[0] if from_nothing else usual
-        stacked = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in tried]
+        stacked = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in network_trials]
         steps = [
             np.vstack([_mixed(t.step, t, weights), t.step[costly]])
-            for t in tried
+            for t in network_trials
             if t.step is not None
         ]
         elsewhere = any(candidates[m].pretrained for m in costly)
         doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
-        shares, words = advised(stacked, steps, tried, kinds, usual, seed, doubt)
-        both = shares[0] * weights
-        both[costly] = shares[1:]
-        named = [m for m, share in zip(costly, usual[1:], strict=True) if share]
-        start = f"{_listed(candidates, named or costly)} other than {100 * (1 - usual[0]):.0f} %"
+        shares, words = advised(stacked, steps, network_trials, kinds, usual, seed, doubt)
+        combined = shares[0] * weights
+        combined[costly] = shares[1:]
+        networks = [m for m, share in zip(costly, usual[1:], strict=True) if share]
+        start = f"{_listed(candidates, networks or costly)} other than {100 * (1 - usual[0]):.0f} %"
         reasons.append(f"shares of {start} gave {words}")
-    share = share_of(both, trials)
-    return Weights(weights, both, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
+    share = share_of(combined, trials)
+    return Weights(weights, combined, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
 
 
 def _usual(networks: Sequence[Candidate]) -> Floats:
     """(1 + networks,) default shares: of the blend without networks, and of each network.
 
-    Of pretrained networks a tuned one gets the whole share: its fill contains the untuned one by
-    half.
+    If there is a tuned network, it has the whole share of the networks, since its fill is half that
+    of the untuned one.
     """
     elsewhere = [c.pretrained for c in networks]
     tuned = [c.tuned for c in networks]
@@ -150,6 +150,7 @@ def _mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
 
 
 def _listed(candidates: Sequence[Candidate], numbers: Sequence[int]) -> str:
+    """Return the names of the candidates with these numbers, joined by commas and "and"."""
     *others, last = (candidates[m].name for m in numbers)
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -178,7 +179,7 @@ def advised(
 
     residuals, steps: (K, n) of each trial; the latter are errors of the step to the next band.
     A blend whose loss in the steps is proven, and more than SPECTRA of its gain in values, is
-    refused; a default of which this is true is replaced by the first candidate.
+    refused; a default with such a loss is replaced by the first candidate.
     doubt: standard errors that a gain must exceed.  borrowed: as BORROWED.
     The squared error of a blend is a quadratic form in its weights, so only the matrices of error
     products of each fold and class are needed.
@@ -194,7 +195,7 @@ def advised(
         words = "; the usual share would make the steps between bands worse"
     fixed = _everywhere(default)
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
-    cross_fitted = [_blend(rest, borrowed) for rest in left_out]
+    cross_fitted = [_blend(pooled, borrowed) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
     if gain.proven and spectra is not None:
         in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)

@@ -18,6 +18,8 @@ RULES, NOISE_RULES = 8, 3
 
 
 class Candidate(NamedTuple):
+    """A method with settings, as `auto` tries it."""
+
     name: str
     method: str
     settings: Mapping[str, Any] = {}
@@ -27,8 +29,8 @@ class Candidate(NamedTuple):
     def pretrained(self) -> bool:
         """Whether the candidate has a network that was trained on other images.
 
-        Where a method may have one or not, `size` among the settings shows that it has: to look at
-        the method's own settings would load torch in every child process.
+        If a method may or may not have one, `size` among the candidate's settings shows that it has
+        one; reading the method's own settings would load torch in every child process.
         """
         facts = declared(self.method)
         return facts.pretrained or (facts.may_be_pretrained and "size" in self.settings)
@@ -55,13 +57,16 @@ class Candidate(NamedTuple):
 
 
 class Budget(NamedTuple):
+    """The candidates to try, and the number of folds to try them on."""
+
     candidates: tuple[Candidate, ...]  # the first is the default, replaced only for a proven gain
     folds: int
     costly_folds: int  # number of folds on which costly candidates are tried
-    note: str = ""  # what was left out, and why
+    note: str = ""  # the candidates that were left out, and the reason
 
 
 def _anchored(**settings: int) -> Candidate:
+    """Return the network that is trained from scratch on the cube."""
     return Candidate(f"anchored ({settings['steps']} steps)", "anchored", settings, crossfit=True)
 
 
@@ -74,15 +79,15 @@ CLASSICAL = (
 # for pixels that keep some bands, from which the missing ones are filled
 SPECTRAL = (SMOOTH, Candidate("along the bands", "spectral"))
 SPECTRAL_FOLDS = 3
-# with another image of the place, if there is one; for pixels that keep some bands, the first only
+# with another image of the place, if there is one; only the first for pixels that keep some bands
 WITH_REFERENCE = (
     Candidate("its steps", "reference", {"steps": True}),
     Candidate("similar pixels", "reference", {"robust": True, "similar": 20}),
     Candidate("pixels alike", "reference", {"alike": 20}),
     Candidate("robust", "reference", {"robust": True}),
 )
-# With the prior among the candidates, CORRECTED is the last one corrected by the prior; beside it
-# the first two do as well as the first three
+# If the prior is a candidate, CORRECTED is tried too: the last of WITH_REFERENCE, corrected by the
+# prior.  The first BESIDE_PRIOR of WITH_REFERENCE are then as good as the first three
 BESIDE_PRIOR = 2
 CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
 BUDGETS = {
@@ -102,6 +107,7 @@ PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
 
 
 def _tuned(**settings: float) -> Candidate:
+    """Return the pretrained network that is trained further on the cube."""
     return Candidate("tuned prior", "anchored", {"start": "prior", "size": "full"} | settings)
 
 
@@ -121,7 +127,7 @@ NO_TORCH = '; torch is not installed: networks were left out (pip install "hydif
 
 
 def tries_prior(no_prior: bool) -> bool:
-    """Whether the pretrained network takes part, provided that the device can run it."""
+    """Whether the pretrained network may be tried: it is wanted, and some weights are installed."""
     return not no_prior and any(packaged(size).exists() for size in SIZES)
 
 
@@ -149,4 +155,5 @@ def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> B
 
 
 def chosen(c: Candidate, **more: Any) -> Chosen:
+    """Return the method of a candidate with its settings, of which `more` replaces or adds some."""
     return choose(c.method, None, {**c.settings, **more})

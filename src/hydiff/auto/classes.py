@@ -76,7 +76,7 @@ class Around(NamedTuple):
 
     distance: Floats  # to the nearest observed pixel, (P,), or (bands, P) where masks differ
     roughness: Floats  # (P,) mean absolute step between observed neighbours nearby
-    steepness: Floats  # (bands, P) of the first candidate: where it is steep, errors are large
+    steepness: Floats  # (bands, P) RMS gradient of the first candidate's fill nearby
     unlike: Floats  # (P,) RMS difference of the candidates without a network from their mean
 
     def logs(self) -> list[Floats]:
@@ -141,10 +141,10 @@ def steepness(values: Array, observed: Bools, estimate: Floats, pixels: Bools) -
 def _square_gradient(filled: Floats, row: Ints, col: Ints) -> Floats:
     """(bands, n) squared gradient at n pixels of planes (bands, rows, cols): central differences,
     one-sided where a neighbour has no value, NaN where the pixel has none."""
-    beyond = np.pad(filled, ((0, 0), (1, 1), (1, 1)), constant_values=np.nan)
+    padded = np.pad(filled, ((0, 0), (1, 1), (1, 1)), constant_values=np.nan)
     centre, square = filled[:, row, col], np.zeros((len(filled), len(row)))
     for down, right in ((1, 0), (0, 1)):
-        before, after = (beyond[:, row + 1 + k * down, col + 1 + k * right] for k in (-1, 1))
+        before, after = (padded[:, row + 1 + k * down, col + 1 + k * right] for k in (-1, 1))
         steps = np.stack([centre - before, after - centre])
         known = np.isfinite(steps)
         square += (steps.sum(axis=0, where=known) / np.maximum(known.sum(axis=0), 1)) ** 2
@@ -178,7 +178,10 @@ def columns(array: Array, at: Bools | None) -> Array:
 
 
 def spread_out(some: Array, at: Bools | None, elsewhere: Array) -> Array:
-    """(bands, rows, cols) inverse of `columns`; other pixels are those of the array `elsewhere`."""
+    """(bands, rows, cols) values `some` (bands, 1, n) at n pixels, and `elsewhere` at the others.
+
+    The inverse of `columns`; `some` itself if `at` is None.
+    """
     if at is None:
         return some
     full = np.array(elsewhere, dtype=some.dtype)

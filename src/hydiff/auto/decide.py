@@ -64,8 +64,8 @@ def decide_on(
 
     memory: bytes for all trials that run at the same time.
     whole: there is a single window, which is the whole cube.  Only then are estimates ready.
-    Where gaps are of both kinds (`split`), the recipe is for the pixels without any band, and its
-    entry `partial` is the recipe for the others.
+    If there are gaps of both kinds (`split`), the recipe is for the pixels without any band, and
+    its entry `partial` is the recipe for the pixels that keep some bands.
     """
     ask = _Ask(budget, job._replace(checkpoint=None), memory, whole)
     with ThreadPoolExecutor(1) as executor:
@@ -93,11 +93,16 @@ def _by_kind(
     if not any(split.aims_at_lost(windows[n]) for n in lost):
         return partial, {split.SOME: ready}
     own = KindRecipe.of(partial)
-    done = {n: blended(own, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
-    values = {n: done[n].values if n in done else np.asarray(windows[n].cube.values) for n in lost}
-    rest = [split.lost(windows[n], values[n]) for n in lost]
-    recipe, last = _decided(split.NONE, rest, noise_of(sigma_y, [*done.values()]), ask, later)
-    return recipe | {"partial": partial}, {split.SOME: ready, split.NONE: last}
+    completed = {n: blended(own, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
+    values = {
+        n: completed[n].values if n in completed else np.asarray(windows[n].cube.values)
+        for n in lost
+    }
+    lost_windows = [split.lost(windows[n], values[n]) for n in lost]
+    recipe, lost_ready = _decided(
+        split.NONE, lost_windows, noise_of(sigma_y, [*completed.values()]), ask, later
+    )
+    return recipe | {"partial": partial}, {split.SOME: ready, split.NONE: lost_ready}
 
 
 class _Ask(NamedTuple):
@@ -110,7 +115,7 @@ class _Ask(NamedTuple):
 
 
 def _in_turn(progress: Progress, first: int, later: int) -> tuple[Progress, Progress]:
-    """Return callbacks for two successive tasks, of so many steps each, that report as one task."""
+    """Return callbacks for two tasks in turn, of `first` and `later` steps, that report as one."""
     if progress is None:
         return None, None
 
@@ -188,21 +193,25 @@ def _with_reference(
     plan: TrialPlan,
     windows: Sequence[TrialWindow],
     folds: Sequence[references.Fold],
-    without: Sequence[Trial],
-    beside: Sequence[Trial],
+    plain_trials: Sequence[Trial],
+    reference_trials: Sequence[Trial],
     weights: Weights,
 ) -> dict[str, Any]:
     """Return the entry of a recipe about references; empty where nothing could be decided.
 
-    folds: those on which references were tried; without, beside: the trials on these folds of the
-    candidates without a reference and of those with one.
+    folds: those on which references were tried; plain_trials, reference_trials: the trials on these
+    folds of the candidates without a reference and of those with one.
     """
-    job, plain = common.job, common.with_reference
-    networks = references.networks_for(plain, plan.candidates)
-    beside = references.with_networks(beside, folds, networks, common.sigma_y, job)
-    candidates = (*plain, *networks)
-    decided = references.decided(windows, folds, without, beside, weights, candidates, job.seed)
-    return {} if decided is None else {"with_reference": references.entry(decided)}
+    job, without_network = common.job, common.with_reference
+    networks = references.networks_for(without_network, plan.candidates)
+    reference_trials = references.with_networks(
+        reference_trials, folds, networks, common.sigma_y, job
+    )
+    candidates = (*without_network, *networks)
+    decision = references.decided(
+        windows, folds, plain_trials, reference_trials, weights, candidates, job.seed
+    )
+    return {} if decision is None else {"with_reference": references.entry(decision)}
 
 
 class BareWindow(NamedTuple):
@@ -243,6 +252,7 @@ def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
 
 
 def _trial(common: _Common, window: int, hide: Bools, pretrained: bool) -> Trial:
+    """Return the trial of a fold by the candidates without a reference, as by `trial_of`."""
     windows, candidates, _, sigma_y, job = common
     cube, observed, measured, _ = windows[window]
     arguments = (cube, observed, hide, candidates, sigma_y, job, measured)
@@ -250,16 +260,17 @@ def _trial(common: _Common, window: int, hide: Bools, pretrained: bool) -> Trial
 
 
 def _reference_trial(common: _Common, window: int, hide: Bools) -> Trial:
+    """Return the trial of a fold by the candidates with a reference."""
     cube, observed, measured, references = common.windows[window]
     job = common.job._replace(references=references)
     return trial_of(cube, observed, hide, common.with_reference, common.sigma_y, job, measured)
 
 
 def _own(common: _Common, pretrained: bool) -> dict[str, Estimate]:
-    """Return the estimates of the single window itself, by candidate; all share its coordinates.
+    """Return the estimates of the single window itself, by candidate: without a network and, if
+    `pretrained`, with a pretrained network that is not tuned.  They share its coordinates.
 
-    Of the candidates without a network and, if `pretrained`, of those with a pretrained one.  They
-    are needed whatever is decided, so they are computed at the same time as the trials.
+    They are needed whatever is decided, so they are computed at the same time as the trials.
     """
     [(cube, observed, *_)], candidates, _, sigma_y, job = common
 
@@ -282,7 +293,7 @@ def _costly(
     """Return the plan, and the estimates of the costly candidates on the first folds, by name.
 
     For pretrained networks the last estimate may be that of the single window itself.  If the
-    device has too little memory, no estimates, and a plan without the costly candidates.
+    device has too little memory, return a plan without the costly candidates, and no estimates.
     inside: pretrained networks that are not tuned run in the trials of the other candidates.
     shares: such networks fill the single window together with the other candidates.
     """
@@ -309,8 +320,8 @@ def _costly(
 def _applicable(
     candidates: Sequence[Candidate], costly: Mapping[str, Sequence[Estimate]]
 ) -> dict[str, Estimate]:
-    """Estimates of the networks for the single window: its own fit, or the mean of the fits on the
-    folds."""
+    """Return the estimates of the networks for the single window, by candidate: the fit to it for
+    pretrained networks, the mean of the fits on the folds for others."""
     fits = {c.name: costly[c.name] for c in candidates if costly.get(c.name)}
     pretrained = {c.name for c in candidates if c.pretrained}
     return {

@@ -1,5 +1,5 @@
 """Folds: observed entries to hide, in the shape of the gaps; and classes of entries by distance to
-the data and roughness, by which errors on hidden entries are weighed.
+the data and roughness, by which errors on hidden entries are weighted.
 
 Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
 `observed`, True = the entry is hidden in a fold.
@@ -17,10 +17,12 @@ from hydiff.cube import Array, Bools, Floats, Ints
 from hydiff.gaps import mask
 
 TRIALS = 96  # placements that are drawn; the best become folds
-SHARE = 0.12  # of the observed pixels hidden in one fold, about; more where gaps are few and wide
-LINES = 1 / 3  # of the lines of a copy that are hidden where bands differ
+SHARE = (
+    0.12  # approximate share of observed pixels that a fold hides; more if gaps are few and wide
+)
+LINES = 1 / 3  # share of the lines of a copy that are hidden where bands differ
 ENOUGH = 300  # hidden entries at which a fold of several copies is complete
-THIN = 0.05  # of the pixels of a band: so large a share also completes such a fold
+THIN = 0.05  # share of hidden pixels of a band at which such a fold is complete, too
 EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: upper ends of the distance classes
 TEXTURES = 3  # classes of local roughness
 HEAVIEST = 10.0  # largest weight of a hidden entry, in medians of the weights
@@ -129,6 +131,7 @@ def scattered(observed: Bools, count: int, rng: np.random.Generator) -> list[Boo
 
 
 def _scattered(missing: Bools, allowed: Bools, rng: np.random.Generator) -> Bools:
+    """Return one fold of `scattered`, made of copies that lie in the allowed entries."""
     hidden = np.zeros(missing.shape, bool)
     for place in random_placements(missing, rng, TRIALS):
         copy = transplanted(missing, place) & allowed
@@ -140,6 +143,7 @@ def _scattered(missing: Bools, allowed: Bools, rng: np.random.Generator) -> Bool
 
 
 def random_placements(missing: Bools, rng: np.random.Generator, count: int) -> list[Placement]:
+    """Return `count` random placements of a copy of the gaps."""
     rows, cols = missing.shape[-2:]
     quarter = 1 if missing.ndim == 2 else 2  # where bands differ, dead columns stay columns
     return [
@@ -218,10 +222,10 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
     for flags, plane in _some_bands(values, observed):
         for axis in (0, 1):
-            both = np.minimum(flags, np.roll(flags, 1, axis))
-            both[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
-            total += np.where(both, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
-            count += both
+            both_observed = np.minimum(flags, np.roll(flags, 1, axis))
+            both_observed[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
+            total += np.where(both_observed, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
+            count += both_observed
     # smoothing is linear, so that the sums over the bands are smoothed, not each band
     near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
     return _carried(near / np.maximum(pairs, 1e-12), pairs, FEW_STEPS)
@@ -254,8 +258,8 @@ def importance(kind: Ints, want: Ints) -> Floats:
 
     The weights have mean 1; before that, none exceeds HEAVIEST times their median.
     """
-    have = np.bincount(kind, minlength=len(want)).astype(float)
-    ratio = np.where(have > 0, want / np.maximum(have, 1), 0.0)
+    count = np.bincount(kind, minlength=len(want)).astype(float)
+    ratio = np.where(count > 0, want / np.maximum(count, 1), 0.0)
     weight = ratio[kind]
     if not weight.any():
         return np.ones(len(kind))

@@ -78,11 +78,11 @@ def errors_of(
     level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
     expected = hidden.expected(level, slopes, by_band)
     drawn, bounds = usual.foresee(hidden.evidence(expected), whole)
-    # networks were fitted on some folds only: their effect is measured there
-    tried = [t for t in trials if np.isfinite(t.residual).all()]
-    if len(tried) > 1 and (weights.all != weights.plain).any():
+    # networks were fitted on some folds only, on which their effect is measured
+    network_trials = [t for t in trials if np.isfinite(t.residual).all()]
+    if len(network_trials) > 1 and (weights.all != weights.plain).any():
         before, hidden = (
-            Hidden.of(tried, [mixed(t, w) for t in tried], kinds)
+            Hidden.of(network_trials, [mixed(t, w) for t in network_trials], kinds)
             for w in (weights.plain, weights.all)
         )
         expected = hidden.expected(level, slopes, by_band)
@@ -101,7 +101,6 @@ def errors_of(
         by_band=tuple(by_band.tolist()),
         by_distance=tuple(hidden.by_distance()),
         widening=widening,
-        # half widths of the 50, 80 and 95 % intervals in σ: the tails are heavier than a Gaussian's
         intervals=tuple(float(at / max(widening, 1e-300)) for at in shape),
         angle=float(angle.sum() / relative.sum()) if relative.sum() > 0 else None,
         copies=copies,
@@ -123,6 +122,7 @@ class Hidden(NamedTuple):
 
     @classmethod
     def of(cls, trials: Sequence[Trial], residuals: Sequence[Floats], kinds: Kinds) -> Hidden:
+        """Join the entries of the trials, with the residuals (n,) of a blend on each of them."""
         parts, pieces = [], 0
         for i, (t, r) in enumerate(zip(trials, residuals, strict=True)):
             gap = np.zeros(len(r), int) if t.gap is None else t.gap
@@ -133,6 +133,7 @@ class Hidden(NamedTuple):
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
     def expected(self, level: float, slopes: Floats, by_band: Floats) -> Floats:
+        """(n,) expected squared errors under the model, at most MOST."""
         square: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
         return square
 
@@ -142,9 +143,8 @@ class Hidden(NamedTuple):
         """(count,) mean ratio of squared to expected errors by kind (n,), at least `least`, drawn
         towards 1 as if by `borrowed` more entries.
 
-        The noise is subtracted from means, not from single squares: these would fall below 0, and
-        clipping them would count half of the noise as error.  Entries whose noise exceeds the
-        error count little.
+        The noise is subtracted from means: single squares would fall below 0, and clipping them
+        would count half of the noise as error.  Entries with noise above their error count little.
         """
         counts = self.weight * (expected / (expected + self.noise)) ** 2
         n = np.bincount(kind, counts, count)
@@ -187,19 +187,19 @@ class Hidden(NamedTuple):
         """Return how the expected squared errors (n,), fitted to folds, compare with usual ones."""
         noise = np.minimum(self.noise, 1.0)
         typical = np.minimum(np.exp(usual.log_square(self.around, noise)), MOST)
-        off = math.log(self.weight @ expected / (self.weight @ typical))
+        log_ratio = math.log(self.weight @ expected / (self.weight @ typical))
         visible = float(np.average(typical / (typical + self.noise), weights=self.weight))
         apart = float(np.log(self.by_fold(typical)).var(ddof=1))
         uneven = visible * self.uneven(expected)
-        return Evidence(off, visible * apart, 1 / visible - 1, self.copies(), uneven)
+        return Evidence(log_ratio, visible * apart, 1 / visible - 1, self.copies(), uneven)
 
     def uneven(self, expected: Floats) -> float:
         """Return the jackknife variance, over the hidden pieces, of the logarithm of the mean ratio
         of squared to expected errors."""
         ratio = self.weight * self.square / (expected + self.noise)
         square, weight = (np.bincount(self.gap, part) for part in (ratio, self.weight))
-        rest = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
-        log_ratios = np.log(rest[weight > 0])
+        mean_without = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
+        log_ratios = np.log(mean_without[weight > 0])
         return float((len(log_ratios) - 1) * log_ratios.var()) if len(log_ratios) > 1 else 0.0
 
     def by_distance(self) -> list[float | None]:
@@ -298,18 +298,18 @@ def expected_of(
     noisy = sigma_y[bands] > 0
     if extent is None:
         measured = np.asarray(cube.values, dtype=np.float64)
-        clear = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)  # no noise
-        good = clear[(observed | judged) & cube.good_bands[:, None, None]]
+        noise_free = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)
+        good = noise_free[(observed | judged) & cube.good_bands[:, None, None]]
         peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, observed)[bands]
         # variance of the truth = that of its estimate + the error's, which is largest in the gaps
-        all_of = (observed | judged)[bands]
-        share = judged[bands].sum(axis=(1, 2)) / all_of.sum(axis=(1, 2))
-        varies = values[bands].var(axis=(1, 2), where=all_of) + share * square
+        known = (observed | judged)[bands]
+        share = judged[bands].sum(axis=(1, 2)) / known.sum(axis=(1, 2))
+        true_variance = values[bands].var(axis=(1, 2), where=known) + share * square
     else:
         peak, spread = extent.peak, extent.spread[bands]
-        varies = spread**2 - sigma_y[bands] ** 2
+        true_variance = spread**2 - sigma_y[bands] ** 2
     # at least the squared error: where noise hides all variation, the estimate is the mean
-    spread = np.where(noisy, np.sqrt(np.maximum(varies, square)), spread)
+    spread = np.where(noisy, np.sqrt(np.maximum(true_variance, square)), spread)
     peak = peak or 1.0
     nrmse = float(np.mean(np.sqrt(square) / spread))
     low, high = usual.nrmse_bounds(bounds, square, sigma_y[bands] ** 2)
@@ -342,8 +342,8 @@ def expected_by_kind(
     # the true errors of both kinds may deviate alike, as the scene is the same: mean bounds
     squares = {k: targets[k].sum() * s["nrmse"] ** 2 for k, s in by_kind.items()}
     bounds = np.array([errors[kind].bounds for kind in squares])
-    both = np.average(bounds, axis=0, weights=np.maximum([*squares.values()], 1e-300))
-    expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None, both)
+    mean_bounds = np.average(bounds, axis=0, weights=np.maximum([*squares.values()], 1e-300))
+    expected = expected_of(fill, np.logical_or.reduce([*targets.values()]), None, mean_bounds)
     if all("sam" in scores for scores in by_kind.values()):
         good = usable(fill.cube, fill.observed)
         pixels = [int(targets[kind][good].any(axis=0).sum()) for kind in by_kind]
@@ -360,13 +360,13 @@ def promises(
     """Return notes: a line with the expected scores of the filled entries, warnings, and a line for
     each kind of gaps with its number of entries, if there are several."""
     partial = recipe.get("partial", recipe)
-    of_kind = {kind: partial if kind.startswith(SOME) else recipe for kind in by_kind}
-    folds = {kind: own.get("folds") for kind, own in of_kind.items()}
-    few = next(iter(folds.values()), None) if len(by_kind) < 2 else None
-    lines = [f"expected in the filled entries: {_scores(expected, few)}"] if by_kind else []
+    recipe_of = {kind: partial if kind.startswith(SOME) else recipe for kind in by_kind}
+    folds = {kind: kind_recipe.get("folds") for kind, kind_recipe in recipe_of.items()}
+    total_folds = next(iter(folds.values()), None) if len(by_kind) < 2 else None
+    lines = [f"expected in the filled entries: {_scores(expected, total_folds)}"] if by_kind else []
     rim = recipes.Recipe.of(recipe).rim if recipe.get("rim") else None
     lines += [missingness.warning(rim)] if rim is not None and rim.is_unusual else []
-    lines += [MODEL_BASED] if any(map(_is_model_based, of_kind.values())) else []
+    lines += [MODEL_BASED] if any(map(_is_model_based, recipe_of.values())) else []
     return lines + [
         f"expected in {kind} ({entries[kind]:,} entries): {_scores(scores, folds[kind])}"
         for kind, scores in by_kind.items()

@@ -1,8 +1,9 @@
-"""Test whether values are missing because of their size; then hidden copies do not resemble gaps.
+"""Test whether values are missing because of their size.
 
-Error bars rest on copies of the gaps over measured pixels.  If, for example, the brightest pixels
-are missing because they saturate, such copies hide ordinary pixels.  Pixels beside a gap resemble
-those in it, so the measured rim of the gaps is compared with the rims of moved copies of the gaps.
+Error bars rest on copies of the gaps, moved over measured pixels.  If, for example, the brightest
+pixels are missing because they saturate, such copies hide ordinary pixels and do not resemble the
+gaps.  Pixels beside a gap resemble those in it, so the measured rim of the gaps is compared with
+the rims of moved copies of the gaps.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def rim_in(windows: Sequence[TrialWindow], seed: int) -> Rim | None:
 
 
 def rim_of(values: Array, observed: Bools, target: Bools, seed: int) -> Rim | None:
-    """Return the rank of the rim of the gaps; None where the gaps have hardly any rim.
+    """Return the rank of the rim of the gaps; None if the gaps have hardly any measured rim.
 
     values, observed, target: (bands, rows, cols).
     """

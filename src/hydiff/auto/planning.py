@@ -59,12 +59,12 @@ def planned_for_some(
     """
     few = any(split.keeps_few(w) for w in windows)
     plain = tuple(c for c in budget.candidates if not c.costly)
-    without = budget._replace(candidates=plain, costly_folds=0)
+    without_networks = budget._replace(candidates=plain, costly_folds=0)
     if few or any(split.lacks_runs(w) for w in windows):
-        plan = planned(windows, sigma_y, budget if few else without, seed, alike=True)
+        plan = planned(windows, sigma_y, budget if few else without_networks, seed, alike=True)
         if len(plan.hidden) > 1:
             return plan
-    return planned(windows, sigma_y, without, seed)
+    return planned(windows, sigma_y, without_networks, seed)
 
 
 def gaps(observed: Bools) -> int:
@@ -73,4 +73,5 @@ def gaps(observed: Bools) -> int:
 
 
 def is_noisy(sigma_y: Sigma) -> bool:
+    """Whether the noise is to be estimated, or its standard deviation is above 0 in some band."""
     return isinstance(sigma_y, str) or bool(np.any(np.asarray(sigma_y, dtype=float) > 0))

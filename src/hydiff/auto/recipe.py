@@ -146,7 +146,7 @@ class Rim:
 
 @dataclass(frozen=True)
 class ReferenceRecipe:
-    """What `auto` decided about references: other images of the place, which serve some entries."""
+    """The decision of `auto` about references, other images of the place that fill some entries."""
 
     candidates: tuple[Tried, ...]
     # (1 + candidates, distances, groups of bands); the first is the fill without a reference
@@ -156,15 +156,16 @@ class ReferenceRecipe:
     # gain in dB on hidden copies of the gaps: mean over the served bands, over all if not used
     worth: Number
     by_band: tuple[Number, ...]  # gain of each band, dB
-    serves: tuple[bool, ...]  # by band; bands without a gain are filled without references
+    serves: tuple[bool, ...]  # by band; False = no gain, filled without references
     used: bool
-    default_elsewhere: bool = False  # in those bands the default candidate is as good as the blend
+    default_elsewhere: bool = False  # where `serves` is False, the default is as good as the blend
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, 1 + len(self.candidates))
 
 
 def _check_weights(weights: tuple[tuple[tuple[float, ...], ...], ...], count: int) -> None:
+    """Refuse weights of a wrong shape, or that do not add up to 1 (ValueError)."""
     shape = (count, D, BAND_GROUPS)
     groups = [group for candidate in weights for group in candidate]
     lengths = {len(c) for c in weights}, {len(group) for group in groups}
@@ -176,7 +177,7 @@ def _check_weights(weights: tuple[tuple[tuple[float, ...], ...], ...], count: in
 
 @dataclass(frozen=True)
 class KindRecipe:
-    """What `auto` decided for gaps of one kind."""
+    """The decision of `auto` for gaps of one kind."""
 
     candidates: tuple[Tried, ...]
     weights: tuple[tuple[tuple[Size, ...], ...], ...]  # (candidates, distances, groups of bands)
@@ -233,6 +234,7 @@ class Recipe(KindRecipe):
 
     @property
     def parts(self) -> tuple[KindRecipe, ...]:
+        """The recipes of all kinds of gaps: this one, and the partial one if there is one."""
         return (self,) if self.partial is None else (self, self.partial)
 
 
@@ -281,10 +283,10 @@ def _check_settings(candidate: Tried) -> None:
         needs_weights or method.facts.may_be_pretrained
     ):
         raise ValueError(f"the candidate {candidate.name}: weights belong to the prior, and to it")
-    kinds = get_type_hints(type(method.settings))
-    for name in candidate.settings.keys() & kinds.keys():
+    hints = get_type_hints(type(method.settings))
+    for name in candidate.settings.keys() & hints.keys():
         value = candidate.settings[name]
-        typed.checked(kinds[name], value, f"the setting {name} of {candidate.name}")
+        typed.checked(hints[name], value, f"the setting {name} of {candidate.name}")
     choose(candidate.method, None, candidate.candidate.settings)
 
 

@@ -32,7 +32,7 @@ UNUSUAL = 3.0  # medians of the errors: entries with larger errors count less
 # slopes of the usual log squared error; share by which a measured level is drawn towards it; and
 # log ratio of squared errors in gaps to those on hidden copies, for changes of the ground in gaps
 USUAL, DRAWN, CHANGE = (-0.01, 0.29, 0.37, 1.14, 0.52), 0.3, 0.1
-USUAL_80 = 1.18  # |error| / expected that 80 % of the entries do not exceed, there
+USUAL_80 = 1.18  # |error| / expected that 80 % of the entries of these places do not exceed
 
 
 def seen_by(references: Sequence[ReferencePlanes]) -> Bools:
@@ -131,10 +131,12 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
     shape = np.maximum(hidden.shape(hidden.expected(level, slopes, by_band), math.inf), 1e-9)
     level += 2 * math.log(shape[1] / USUAL_80) + CHANGE
     fitted_sum = hidden.weight @ hidden.expected(level, slopes, by_band)
-    off = math.log(fitted_sum / (hidden.weight @ np.exp(level_usual + usually @ hidden.around)))
+    log_ratio = math.log(
+        fitted_sum / (hidden.weight @ np.exp(level_usual + usually @ hidden.around))
+    )
     return replace(
         errors,
-        level=level - DRAWN * off,
+        level=level - DRAWN * log_ratio,
         slopes=tuple(slopes.tolist()),
         widening=USUAL_80 / NORMAL_80,
         intervals=tuple((shape * NORMAL_80 / shape[1]).tolist()),

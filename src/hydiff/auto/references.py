@@ -75,7 +75,7 @@ def candidates_for(
 ) -> tuple[Candidate, ...]:
     """Return the candidates with a reference, to try beside the `others` without one.
 
-    Only one where pixels keep some bands, which matter more than the relation to another image.
+    Only one if some pixels keep bands, as these matter more than the relation to another image.
     """
     if any(mask.shared(window.observed).ndim == 3 for window in windows):
         return WITH_REFERENCE[:1]
@@ -89,6 +89,7 @@ def networks_for(own: Sequence[Candidate], others: Sequence[Candidate]) -> tuple
 
 
 def _with_prior(candidates: Sequence[Candidate]) -> bool:
+    """Whether a pretrained network is among the candidates."""
     return any(c.pretrained for c in candidates)
 
 
@@ -116,6 +117,7 @@ def with_networks(
 def _with_network(
     trial: Trial, more: Sequence[Candidate], fold: Fold, sigma_y: Sigma, job: Job
 ) -> Trial:
+    """Return one trial with the errors of more candidates on its fold."""
     cube, observed = fold.window.cube, fold.window.observed & ~fold.hide
     job = job._replace(references=fold.window.references)
     methods, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
@@ -135,14 +137,16 @@ def decided(
     candidates: Sequence[Candidate],
     seed: int,
 ) -> ReferenceRecipe | None:
-    """Return what to do with the references of windows of a scene; None with too few folds, or if
-    the references see nothing that is to be filled.
+    """Return the decision about the references of a scene; None with too few folds, or if the
+    references see no entry to fill.
 
     tried: the folds.  trials, beside: on these folds, of the candidates without a reference and of
     those with one, which are `candidates`.  without: weights of the former.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have ended the trials
-    joint = [_joint(trial, other, fold, without) for fold, trial, other in pairs]
+    joint = [
+        _joint(trial, reference_trial, fold, without) for fold, trial, reference_trial in pairs
+    ]
     joint_trials = [j.trial for j in joint if j is not None]
     aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
     if len(joint_trials) < FEWEST or not any(w.target.any() for w in aims):
@@ -202,32 +206,33 @@ class _Joint(NamedTuple):
 
     @property
     def with_features(self) -> Trial:
+        """The trial with `shown` in place of the features of the cube alone."""
         around = self.trial.around.copy()
         around[[ROUGH, STEEP]] = self.shown
         return self.trial._replace(around=around)
 
 
-def _joint(plain: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint | None:
+def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) -> _Joint | None:
     """Return the joint trial of a fold, on the pixels that references see.
 
-    plain, other: the trials of the candidates without and with a reference; without: weights of
-    the former.  None if there is no such pixel, or networks were not tried on this fold.
+    plain, with_reference: the trials of the candidates without and with a reference; without:
+    weights of the former.  None if there is no such pixel, or networks were not tried on this fold.
     """
-    before, pixels = mixed(plain, without.all), seen_by(fold.window.references)
-    if not np.isfinite(before).all():  # networks were fitted on the first folds alone
+    without_reference, seen = mixed(plain, without.all), seen_by(fold.window.references)
+    if not np.isfinite(without_reference).all():  # networks were fitted on the first folds alone
         return None
     _, row, col = looked_at(fold.hide, fold.window.measured)
-    used = pixels[row, col] & np.isfinite(other.residual).all(axis=0)
+    used = seen[row, col] & np.isfinite(with_reference.residual).all(axis=0)
     if not used.any():
         return None
-    residual = np.vstack([before, other.residual])[:, used]
+    residual = np.vstack([without_reference, with_reference.residual])[:, used]
     around = plain.around[:, used].copy()
-    around[UNLIKE] = _unlike(residual[1:], row[used] * pixels.shape[1] + col[used])
+    around[UNLIKE] = _unlike(residual[1:], row[used] * seen.shape[1] + col[used])
     cube, observed, *_ = fold.window
     rough = roughness(fold.window.references)
     disagreement_map = disagreement(cube, observed & ~fold.hide, fold.window.references)
     at = row[used], col[used]
-    shown = [
+    logs = [
         np.log(np.maximum(plane[at], minimum))
         for plane, minimum in ((rough, NOTHING.roughness), (disagreement_map, NOTHING.steepness))
     ]
@@ -238,18 +243,19 @@ def _joint(plain: Trial, other: Trial, fold: Fold, without: Weights) -> _Joint |
         distance=plain.distance[used],
         around=around,
         noise=plain.noise[used],
-        angle=plain.angle[:, pixels[hidden_pixels(fold.hide)]],
-        step=_steps(plain, other, without, used),
+        angle=plain.angle[:, seen[hidden_pixels(fold.hide)]],
+        step=_steps(plain, with_reference, without, used),
         gap=None if plain.gap is None else plain.gap[used],
     )
-    return _Joint(trial, plain.residual[0, used], np.stack(shown))
+    return _Joint(trial, plain.residual[0, used], np.stack(logs))
 
 
-def _steps(plain: Trial, other: Trial, without: Weights, used: Bools) -> Floats | None:
-    if plain.step is None or other.step is None:
+def _steps(plain: Trial, with_reference: Trial, without: Weights, used: Bools) -> Floats | None:
+    """(K, n) step errors of the fill without a reference and of those with one, at used entries."""
+    if plain.step is None or with_reference.step is None:
         return None
-    before = mixed(plain._replace(residual=plain.step), without.all)
-    return np.vstack([before, other.step])[:, used]
+    without_reference = mixed(plain._replace(residual=plain.step), without.all)
+    return np.vstack([without_reference, with_reference.step])[:, used]
 
 
 def _unlike(residual: Floats, pixel: Ints) -> Floats:
@@ -265,9 +271,10 @@ def _unlike(residual: Floats, pixel: Ints) -> Floats:
 def _weights(
     trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
 ) -> tuple[Floats, str]:
-    counts = [usual_size(t.residual) for t in trials]
-    residuals = [t.residual * c for t, c in zip(trials, counts, strict=True)]
-    steps = [t.step * c for t, c in zip(trials, counts, strict=True) if t.step is not None]
+    """Return weights (K, D, G), those of similarly good models drawn together, and a reason."""
+    factors = [usual_size(t.residual) for t in trials]
+    residuals = [t.residual * c for t, c in zip(trials, factors, strict=True)]
+    steps = [t.step * c for t, c in zip(trials, factors, strict=True) if t.step is not None]
     shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
     weights = np.array(shares)
     # few folds cannot distinguish models that are nearly as good: bring their weights together
@@ -288,9 +295,9 @@ def _worth(
     its standard error; 0 in bands without hidden entries."""
     gains = np.zeros((len(trials), bands))
     for gain, t, w in zip(gains, trials, weights, strict=True):
-        count = importance(t, kinds) * usual_size(t.residual) ** 2
-        before = np.bincount(t.band, count * t.residual[0] ** 2, bands)
-        after = np.bincount(t.band, count * mixed(t, w) ** 2, bands)
+        weight = importance(t, kinds) * usual_size(t.residual) ** 2
+        before = np.bincount(t.band, weight * t.residual[0] ** 2, bands)
+        after = np.bincount(t.band, weight * mixed(t, w) ** 2, bands)
         ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
         gain[:] = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
@@ -303,9 +310,9 @@ def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
     gains = []
     for trial, default, _ in joint:
         entries = bands[trial.band]
-        count = importance(trial, kinds) * usual_size(trial.residual) ** 2 * entries
-        if count.any():
-            before, after = (count @ np.square(errors) for errors in (default, trial.residual[0]))
+        weight = importance(trial, kinds) * usual_size(trial.residual) ** 2 * entries
+        if weight.any():
+            before, after = (weight @ np.square(errors) for errors in (default, trial.residual[0]))
             gains.append(10 * np.log10(max(before, 1e-300) / max(after, 1e-300)))
     if len(gains) < FEWEST:
         return not bands.any()
@@ -337,9 +344,11 @@ def spares(recipe: ReferenceRecipe | None, window: TrialWindow) -> bool:
     if recipe is None or np.asarray(recipe.weights[0]).any():
         return False
     served, good = served_by(recipe, window), window.cube.good_bands  # bad bands do not count
-    left = (window.target & ~served).any(axis=(1, 2)) & good
+    unserved = (window.target & ~served).any(axis=(1, 2)) & good
     serves = np.resize(recipe.serves, window.cube.bands)
-    return not left.any() or (recipe.default_elsewhere and recipe.used and not left[serves].any())
+    return not unserved.any() or (
+        recipe.default_elsewhere and recipe.used and not unserved[serves].any()
+    )
 
 
 def serving(recipe: ReferenceRecipe | None, window: TrialWindow) -> list[Candidate]:
@@ -382,6 +391,6 @@ def filled(
         values[band] = np.where(wanted[band], mean, before[band])
     pixels = np.asarray(served.any(axis=0))
     pixels_at = among(pixels, at)
-    lies = around(cube, observed, [e[:, pixels_at] for e in others], pixels, served[:, pixels])
-    lies = around_with(lies, cube, observed, window.references, pixels)
-    return ReferenceFill(served, values, lies)
+    features = around(cube, observed, [e[:, pixels_at] for e in others], pixels, served[:, pixels])
+    features = around_with(features, cube, observed, window.references, pixels)
+    return ReferenceFill(served, values, features)

@@ -23,7 +23,7 @@ KINDS = (NONE, SOME)
 # pixels keep less
 ENOUGH_BANDS = 0.5
 # If this share of the pixels with gaps lacks adjacent bands, or keeps too few to be completed,
-# folds hide as many bands of a pixel (benchmarks/prior_bands.py); number of pixels examined
+# folds hide as many bands of a pixel (benchmarks/prior_bands.py); and number of examined pixels
 FEW, LOOKED_AT = 0.3, 2000
 
 
@@ -48,11 +48,11 @@ def keeps_few(window: TrialWindow) -> bool:
     bands, keeps_some = usable(cube, observed), ~without_any(cube, observed)
     at = np.flatnonzero(keeps_some)
     at = at[:: -(-len(at) // LOOKED_AT)]
-    kept = observed[bands].reshape(bands.sum(), -1)[:, at]
-    if kept.all() or not kept.all(axis=0).any():
+    measured = observed[bands].reshape(bands.sum(), -1)[:, at]
+    if measured.all() or not measured.all(axis=0).any():
         return False
     values = np.asarray(cube.values)[bands].reshape(bands.sum(), -1)[:, at].astype(np.float64)
-    return share_of_few(np.where(kept, values, 0.0), kept) >= FEW
+    return share_of_few(np.where(measured, values, 0.0), measured) >= FEW
 
 
 def lacks_runs(window: TrialWindow) -> bool:

@@ -47,13 +47,13 @@ class TrialWindow(NamedTuple):
 
 
 class TrialPlan(NamedTuple):
-    """Which candidates will be tried on which folds."""
+    """The candidates to try, and the folds to try them on."""
 
     candidates: list[Candidate]
     hidden: list[tuple[int, Bools]]  # folds: the number of a window, and its entries to hide
-    each: int  # number of folds that each window was to have
+    each: int  # number of folds that were asked for in each window
     costly: int  # number of folds, the first ones, on which costly candidates are tried too
-    note: str  # what was left out, and why
+    note: str  # the candidates that were left out, and the reason
 
     def without_room(self, left: list[Candidate]) -> TrialPlan:
         """Return the plan with the candidates that are left when memory has run out."""
@@ -98,18 +98,18 @@ def folds_of(
     such folds.
     """
     bands, rng = usable(cube, observed), np.random.default_rng(seed)
-    outlines = (observed if gaps is None else ~gaps)[bands]
-    judging = (observed if measured is None else observed & measured)[bands]
+    outside_gaps = (observed if gaps is None else ~gaps)[bands]
+    truth_known = (observed if measured is None else observed & measured)[bands]
     usable_observed = observed[bands]
 
     def enough(fold: Bools) -> bool:
-        pixels = (fold & judging).any(axis=0).sum()
+        pixels = (fold & truth_known).any(axis=0).sum()
         return bool(pixels >= FEWEST and (usable_observed & ~fold).any(axis=(1, 2)).all())
 
-    copied = folds.spectral_folds if alike else folds.folds
-    hidden = [fold for fold in copied(outlines, count, rng) if enough(fold)]
+    make_folds = folds.spectral_folds if alike else folds.folds
+    hidden = [fold for fold in make_folds(outside_gaps, count, rng) if enough(fold)]
     if len(hidden) < 2 and not alike:  # pieces of so few gaps are too small
-        hidden = [fold for fold in folds.scattered(outlines, count, rng) if enough(fold)]
+        hidden = [fold for fold in folds.scattered(outside_gaps, count, rng) if enough(fold)]
     masks = []
     for fold in hidden:
         mask_of_fold = np.zeros(observed.shape, bool)
@@ -137,10 +137,10 @@ def one_pass(
 ) -> dict[str, list[Estimate]]:
     """Return the estimates of pretrained networks, by candidate, `at_once` runs at a time.
 
-    First those on the folds `hidden`, each with the number of its window; for the candidates `own`,
-    last, that of the first window itself.  A network that is tuned is tuned once per window, on the
-    entries that none of the folds hides, so that each fold can judge it.  Meanwhile the other
-    networks prepare their planes.
+    Each has one estimate per fold in `hidden` (number of the window, entries to hide); those in
+    `own` have one more at the end, of the first window itself if it has entries to fill.  A tuned
+    network is trained once per window, on the entries that none of the folds hides, so that each
+    fold can judge it.  Meanwhile the other networks prepare their planes.
     """
     gpu = torch_device(job.device).type == "cuda"
     fewer = {} if gpu else ON_FOLDS
@@ -176,7 +176,7 @@ def one_pass(
 def network_of(
     c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
 ) -> Any:
-    """Return the network of the prior, tuned on the entries that none of the folds hides."""
+    """Return the pretrained network of `c`, tuned on the entries that none of the folds hides."""
     visible = window.observed
     for fold in hidden:
         visible = visible & ~fold
@@ -193,7 +193,7 @@ def tuned_fit(
 
 
 def _pass_of(c: Candidate, **fewer: Any) -> Chosen:
-    """Return the method by which a candidate fills once its network is tuned, if it has to be."""
+    """Return the method of a candidate; of a tuned one that of the prior, to run its network."""
     return chosen(PRIOR, size=c.settings["size"], **fewer) if c.tuned else chosen(c, **fewer)
 
 
@@ -340,12 +340,12 @@ def _step(
 ) -> Floats:
     """(n,) error of the difference to the next band; 0 where the fold does not hide that band."""
     band, row, col = at
-    following = np.minimum(band + 1, len(values) - 1)
-    both = fold[following, row, col] & (following > band)
+    next_band = np.minimum(band + 1, len(values) - 1)
+    both_hidden = fold[next_band, row, col] & (next_band > band)
     next_residual, residual = (
-        _residual(values, cube, pixels, (b, row, col)) for b in (following, band)
+        _residual(values, cube, pixels, (b, row, col)) for b in (next_band, band)
     )
-    error: Floats = np.where(both, next_residual - residual, 0.0)
+    error: Floats = np.where(both_hidden, next_residual - residual, 0.0)
     return error
 
 
@@ -356,6 +356,7 @@ def _numbers(pixels: Bools) -> Ints:
 
 
 def _angles(values: Floats, cube: Cube, observed: Bools, fold: Bools, pixels: Bools) -> Floats:
+    """(2, pixels) relative error and angle (°), as `Trial.angle`, of a fill (bands, pixels)."""
     entries = trusted(cube, observed)[:, pixels]
     truth = np.asarray(np.asarray(cube.values)[:, pixels], dtype=np.float64)
     b = np.where(entries, truth, 0.0)
@@ -367,8 +368,8 @@ def _angle(a: Floats, b: Floats) -> Floats:
     """(pixels,) angle (°) between two spectra (bands, pixels); 0 where one of them is 0."""
     ones = np.ones(a.shape[1])
     cosine = np.einsum("bp,bp->p", a * share_of_length(ones, a), b * share_of_length(ones, b))
-    either = a.any(axis=0) & b.any(axis=0)
-    angle: Floats = np.where(either, np.degrees(np.arccos(np.clip(cosine, -1, 1))), 0.0)
+    both_nonzero = a.any(axis=0) & b.any(axis=0)
+    angle: Floats = np.where(both_nonzero, np.degrees(np.arccos(np.clip(cosine, -1, 1))), 0.0)
     return angle
 
 

@@ -18,7 +18,7 @@ from hydiff.cube import Floats
 
 F = len(Around._fields)
 LEAST_SIGNAL = 0.02  # lower bound of the share of a band's variance that is not noise
-TAIL = 4.0  # degrees of freedom of Student's t
+TAIL = 4.0  # degrees of freedom of Student's t distribution of scenes, in `drawn`
 # Coefficients of the log squared error: level, slopes of `Around`, what noise (as a share of a
 # band's variance) adds to each of these, and the slope of the log share that is not noise
 USUAL = (0.65, 1.09, 0.79, 0.47, 0.35, -0.49, -0.36, 0.35, -0.26, 0.11, 0.71)
@@ -26,15 +26,17 @@ TRUST = 5000.0  # hidden pixels at which measured slopes weigh as much as the us
 
 # Variances of the log squared error: the terms of `foresee`
 SCENES = 0.0693  # of scenes around the usual level
-NOISY = 0.2974  # the same, where noise hides all of the errors
-FOLDS = 0.01099  # of the level that the folds show
-BETWEEN = 0.7574  # of it too, times the variance between folds
-DROWNED = 0.007007  # of it too, times the squared ratio of noise to error
-DOUBT = 0.0679  # of it too where noise hides all, times its squared distance from the usual level
+NOISY = 0.2974  # added to SCENES, times the share of the errors that noise hides
+FOLDS = 0.01099  # of the level that is measured on the folds
+BETWEEN = 0.7574  # added to FOLDS, times the variance between folds
+DROWNED = 0.007007  # added to FOLDS, times the squared ratio of noise to error
+DOUBT = (
+    0.0679  # added to FOLDS, times that hidden share and the squared offset from the usual level
+)
 GAPS = 0.002552  # of the gaps themselves, which are one more place of the scene
-ONE_GAP = 0.3276  # of them too, over the number of hidden copies
-UNEVEN = 0.1899  # of them too, times the unevenness of the hidden pieces
-PARTIAL = 0.01192  # in place of all but UNEVEN, where pixels keep some bands
+ONE_GAP = 0.3276  # added to GAPS, divided by the number of hidden copies
+UNEVEN = 0.1899  # added to GAPS, times the unevenness of the hidden pieces
+PARTIAL = 0.01192  # replaces all of these but UNEVEN where pixels keep some bands
 BIAS = -0.06055  # added to the log squared error of whole gaps
 # standard deviations of the 80 % bounds: in four places of five, 80 % of the gaps lie between them
 TAILS = (-1.944, 2.108)
@@ -79,7 +81,7 @@ class Evidence(NamedTuple):
     """Statistics of the errors in the folds of a cube, relative to the usual errors."""
 
     off: float  # logarithm of the measured over the usual squared errors
-    apart: float  # variance of that between folds, reduced where noise hides it
+    apart: float  # variance of this logarithm between folds, reduced where noise hides it
     drowned: float  # noise variance over squared error, for usual errors
     copies: float  # effective number of hidden pieces
     uneven: float = 0.0  # jackknife variance of `off` over the hidden pieces

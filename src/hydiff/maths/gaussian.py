@@ -16,8 +16,8 @@ from scipy.linalg import lapack
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths import subspace
 
-START = 8  # principal components of the initial covariance of expectation maximisation
-ROUNDS = 4  # of expectation maximisation; more change little and begin to overfit the sample
+START = 8  # principal components of the initial covariance for expectation maximisation
+ROUNDS = 4  # of expectation maximisation; more rounds change little and begin to overfit
 SPECTRA_PER_BAND = 8  # spectra that are used per band, at least MIN_SPECTRA
 MIN_SPECTRA = 1500
 RIDGE = 1e-6  # share of the mean variance: keeps inverses exact if bands depend on one another
@@ -26,6 +26,8 @@ PROBED = 300  # pixels over which the precision of a band given the others is av
 
 
 class Gaussian(NamedTuple):
+    """The mean and the covariance of spectra."""
+
     mean: Floats  # (C,)
     covariance: Floats  # (C, C), positive definite
 
@@ -77,8 +79,8 @@ def left_out(x: Floats, observed: Bools, model: Gaussian) -> Floats:
     missing.
 
     x: the spectra, missing entries filled with their conditional mean.  With Q the precision of the
-    observed bands, the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b for the whole
-    precision P.  Q_bb depends a little on which bands are missing; its mean over some
+    observed bands, the residual of band b is (Q y)_b / Q_bb, and (Q y)_b is (P x)_b, with P the
+    precision of all bands.  Q_bb depends a little on which bands are missing; its mean over some
     pixels is used.
     """
     precision = np.linalg.inv(model.covariance)
@@ -115,6 +117,10 @@ def _low_rank(y: Floats, observed: Bools) -> Gaussian:
 
 
 def _update(x: Floats, spread: Floats, prior: Gaussian) -> Gaussian:
+    """Return the model of completed spectra x (C, n), with the prior as C more spectra.
+
+    spread: (C, C) sum of the conditional covariances of the spectra.
+    """
     C, n = x.shape
     mean = x.mean(axis=1)
     centred = x - mean[:, None]

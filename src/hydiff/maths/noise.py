@@ -12,12 +12,14 @@ from hydiff.cube import Bools, Floats
 BLOCKS = 4  # parts of the spectra; the scatter of their estimates gives the standard error
 SPECTRA_PER_BAND = 3  # complete spectra needed, per part and band, to regress a band on the others
 FEWEST_BANDS = 8  # least bands to regress their values; with fewer, second differences are used
-ROUNDS, SETTLED = 30, 0.03  # of the leverage: most rounds, and relative change at which to stop
-MOST = 0.9  # largest leverage: no more of the residual variance is taken for signal
+ROUNDS, SETTLED = 30, 0.03  # most rounds for the leverage, and relative change at which to stop
+MOST = 0.9  # largest leverage: at most this share of the residual variance counts as signal
 NEIGHBOURS = np.array([[1.0, -2.0, 1.0], [-2.0, 4.0, -2.0], [1.0, -2.0, 1.0]]) / 6.0
 
 
 class Noise(NamedTuple):
+    """The noise of each band, and the method by which it was estimated."""
+
     sigma: Floats  # (bands,) std, in the unit of the values
     error: Floats  # (bands,) its standard error
     how: str

@@ -26,6 +26,7 @@ def ssim_map(x: Array, truth: Array) -> Floats:
 
 
 def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
+    """(rows, cols) `ssim_map` of one band."""
     observed = np.isfinite(x) & np.isfinite(truth)
     a, b = np.where(observed, x, 0.0), np.where(observed, truth, 0.0)
     # > 0 wherever the centre is observed; elsewhere the result is NaN anyway
@@ -47,5 +48,6 @@ def _ssim_of_band(x: Floats, truth: Floats) -> Floats:
 
 
 def _blur(image: Floats) -> Floats:
+    """Return an image (rows, cols) blurred by the SSIM window; 0 outside the image."""
     rows = ndimage.correlate1d(image, TAPS, axis=0, mode="constant")
     return ndimage.correlate1d(rows, TAPS, axis=1, mode="constant")

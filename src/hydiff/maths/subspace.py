@@ -21,6 +21,8 @@ PIXELS_AT_ONCE = 4096  # bounds the (pixels, K, K) systems of the regression to 
 
 
 class Subspace(NamedTuple):
+    """Principal components of spectra."""
+
     mean: Floats  # (C,)
     basis: Floats  # (C, K), orthonormal columns, strongest first
     variance: Floats  # (K,) of the coordinates
@@ -76,19 +78,21 @@ def regress(y: Floats, observed: Bools, space: Subspace) -> tuple[Floats, Floats
 
 
 def _em(y: Floats, observed: Bools, components: int) -> Subspace:
+    """Fit components to incomplete spectra y (C, N) by expectation maximisation."""
     mean = np.where(observed, y, 0).sum(axis=1) / np.maximum(observed.sum(axis=1), 1)
     filled = np.where(observed, y, mean[:, None])
     for _ in range(EM_ROUNDS):
         space = _pca(filled, components)
         z, _ = regress(y, observed, space)
         last, filled = filled, np.where(observed, y, space.reconstruct(z))
-        moved = np.sqrt(((filled - last) ** 2).sum() / max((~observed).sum(), 1))
-        if moved <= EM_SETTLED * y[observed].std():
+        change = np.sqrt(((filled - last) ** 2).sum() / max((~observed).sum(), 1))
+        if change <= EM_SETTLED * y[observed].std():
             break
     return _pca(filled, components)
 
 
 def _pca(y: Floats, components: int) -> Subspace:
+    """Fit components to complete spectra y (C, N)."""
     mean = y.mean(axis=1)
     centred = y - mean[:, None]
     variance, V = linalg.eigh(centred @ centred.T / y.shape[1])

@@ -56,7 +56,8 @@ def fit_covariances(
 
     Errors are relative to the variogram, and weighted less the longer the lag.
     orders, reaches: s and px that are tried; s >= 2 with a finite reach only.
-    most: most kinds of covariances; less important components use a kind of others; None = any.
+    most: largest number of kinds of covariances, None = no limit; less important components use
+    a kind of the others.
     """
     widest = 2 * ndimage.distance_transform_edt(~complete).max() if not complete.all() else 0
     longest = min(int(np.clip(widest, *LAGS)), max(complete.shape) - 1)
@@ -111,6 +112,7 @@ class _Curve(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats, length: Floats, lags: Ints) -> _Curve:
+        """Return the curve of a variogram; values, mean length (px) and number of lags by ring."""
         top = float(values.max())
         # in a cube without texture, `top` is close to the smallest float
         values = values / top if top > 0 else values
@@ -119,6 +121,7 @@ class _Curve(NamedTuple):
 
 
 def _fit_one(curve: _Curve, shapes: Shapes) -> Covariance:
+    """Return the covariance that best fits a variogram; with sill 0 for a constant field."""
     top, values, weight = curve
     if not top > 0:  # constant
         return Covariance(1.0, inf, 0.0, 0.0)
@@ -147,17 +150,17 @@ def _fits(shapes: Floats, flat: Floats, curve: Floats) -> tuple[Floats, Floats, 
     tiny = float(np.finfo(float).tiny)
     # where the minimum over the plane has a negative part, it lies on one of the two axes
     spread = aa * bb - ab**2
-    inner = np.stack([bb * ac - ab * bc, aa * bc - ab * ac])
-    inner /= np.where(spread > ROUNDING * aa * bb, spread, np.inf)
-    alone = np.zeros((2, 2, len(shapes)))
-    alone[0, 0] = max(ac, 0.0) / max(aa, tiny)
-    alone[1, 1] = np.maximum(bc, 0.0) / np.maximum(bb, tiny)
-    # with one lag or a flat shape there is no plane: `inner` is 0, and an axis fits better
-    either = np.stack([np.where((inner >= 0).all(axis=0), inner, np.nan), *alone])
-    fitted = either[:, 0, :, None] * flat + either[:, 1, :, None] * shapes
+    inside = np.stack([bb * ac - ab * bc, aa * bc - ab * ac])
+    inside /= np.where(spread > ROUNDING * aa * bb, spread, np.inf)
+    on_axes = np.zeros((2, 2, len(shapes)))
+    on_axes[0, 0] = max(ac, 0.0) / max(aa, tiny)
+    on_axes[1, 1] = np.maximum(bc, 0.0) / np.maximum(bb, tiny)
+    # with one lag or a flat shape there is no plane: `inside` is 0, and an axis fits better
+    options = np.stack([np.where((inside >= 0).all(axis=0), inside, np.nan), *on_axes])
+    fitted = options[:, 0, :, None] * flat + options[:, 1, :, None] * shapes
     misfit = np.linalg.norm(curve - fitted, axis=2)
     best = np.nanargmin(misfit, axis=0)
-    nugget, sill = np.take_along_axis(either, best[None, None], 0)[0]
+    nugget, sill = np.take_along_axis(options, best[None, None], 0)[0]
     return nugget, sill, np.take_along_axis(misfit, best[None], 0)[0]
 
 

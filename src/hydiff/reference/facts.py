@@ -81,6 +81,7 @@ def angles_between(one: Cube, other: Cube) -> dict[str, float]:
 
 
 def _number(attrs: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
+    """Return the first entry with one of the keys that is a number; None without any."""
     for key in keys:
         try:
             return float(str(attrs[key]).split()[0])

@@ -111,19 +111,21 @@ def _pixel(reference: Cube, cube: Cube) -> float:
 
 
 def _side(cube: Cube) -> float:
+    """Return the side of a pixel, in the unit of the map."""
     a, b, _, d, e, _ = cube.transform or ()
     return float(abs(a * e - b * d) ** 0.5)
 
 
-def _same_grid(one: Cube, other: Cube) -> bool:
+def _same_grid(first: Cube, second: Cube) -> bool:
     """Whether two cubes have the same pixel grid, by their map coordinates."""
-    if one.shape[1:] != other.shape[1:] or None in (one.transform, other.transform):
+    if first.shape[1:] != second.shape[1:] or None in (first.transform, second.transform):
         return False
-    if (one.crs is None) != (other.crs is None):
+    if (first.crs is None) != (second.crs is None):
         return False
-    same = one.crs is None or grids.same_crs(str(one.crs), str(other.crs))
-    return same and bool(np.allclose(one.transform, other.transform, rtol=1e-9))  # type: ignore[arg-type]
+    same = first.crs is None or grids.same_crs(str(first.crs), str(second.crs))
+    return same and bool(np.allclose(first.transform, second.transform, rtol=1e-9))  # type: ignore[arg-type]
 
 
 def _size(cube: Cube) -> str:
+    """Return the size of an image in words, "rows × columns"."""
     return f"{cube.shape[1]} × {cube.shape[2]}"

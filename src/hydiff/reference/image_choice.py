@@ -40,6 +40,8 @@ class Place(NamedTuple):
 
 
 class Taken(NamedTuple):
+    """The references to use."""
+
     references: tuple[Reference, ...]
     notes: list[str]  # about images that are not used
 
@@ -169,7 +171,7 @@ def best_few(covered: Sequence[Bools], likeness: Sequence[float], most: int) -> 
     chosen, reached = list[int](), np.zeros(worth.shape[1:])
     while len(chosen) < min(most, len(worth)):
         gain = (np.maximum(worth, reached) - reached).sum(axis=1)
-        own_worth = 1e-6 * worth.sum(axis=1)  # decides where no reference adds anything
+        own_worth = 1e-6 * worth.sum(axis=1)  # decides if no reference adds anything
         best = max(set(range(len(worth))) - set(chosen), key=lambda i: (gain[i] + own_worth[i], -i))
         chosen.append(best)
         reached = np.maximum(reached, worth[best])

@@ -50,8 +50,8 @@ class Model:
     """Settings of the prediction of planes from references."""
 
     context: int = 1  # px around that take part: subpixel shifts, another point spread
-    steps: bool = False  # fitted to differences between neighbours, which kriging cannot predict
-    robust: bool = False  # the more a pixel changed between the images, the less its weight
+    steps: bool = False  # fit differences between neighbours, which kriging cannot predict
+    robust: bool = False  # pixels that changed more between the images have less weight
     local: float = 0.0  # px, std of a window over which gain and offset vary (haze, light); 0 = off
     # the mean residual of this many observed pixels, near and similar in the references, is added
     # (after Chen et al. 2011, doi:10.1016/j.rse.2010.12.010)
@@ -113,7 +113,7 @@ def predictions(
 
 @dataclass(frozen=True, eq=False)
 class SharedFeatures:
-    """What all models of the same planes y (K, H, W) and the same references share."""
+    """The data that all models of the same planes y (K, H, W) and the same references share."""
 
     y: Floats
     both: Bools  # (H, W) pixels where the planes and all these references are observed
@@ -161,11 +161,11 @@ class Mixtures(NamedTuple):
 
     def map(self, share: Floats | Bools) -> Floats:
         """Return the matrix (K, K) that scales the mixtures of centred planes by shares (k,)."""
-        taken: Floats = np.zeros((len(self.planes),) * 2)
-        taken[np.ix_(self.planes, self.planes)] = (
+        matrix: Floats = np.zeros((len(self.planes),) * 2)
+        matrix[np.ix_(self.planes, self.planes)] = (
             self.every @ (self.vectors * share) @ self.vectors.T
         )
-        return taken
+        return matrix
 
 
 def mixtures_of(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Mixtures:
@@ -182,14 +182,14 @@ def mixtures_of(y: Floats, complete: Bools, f: Floats, weight: Floats) -> Mixtur
     that they do show otherwise.
     """
     Y, P, w = _left_out(y, complete, f, weight)
-    off, every = Y - P, (Y * w) @ Y.T
+    residual, every = Y - P, (Y * w) @ Y.T
     every += max(ROUNDING * np.trace(every), 1e-300) * np.eye(len(y))
-    left = (off * w) @ off.T
-    usable: Bools = left.diagonal() <= every.diagonal()
+    residual_cov = (residual * w) @ residual.T
+    usable: Bools = residual_cov.diagonal() <= every.diagonal()
     if not usable.any():
         return Mixtures(usable, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
     block = np.ix_(usable, usable)
-    ratio, vectors = linalg.eigh(left[block], every[block])
+    ratio, vectors = linalg.eigh(residual_cov[block], every[block])
     u, v = vectors.T @ Y[usable], vectors.T @ P[usable]
     best = (u * v) @ w / np.maximum((v * v) @ w, 1e-300)
     return Mixtures(
@@ -249,19 +249,19 @@ def _familiar(f: Floats, complete: Bools) -> Floats:
         return f
     from scipy.spatial import KDTree
 
-    where = _looks(f, complete)
-    inside, outside = where[:, complete].T, where[:, ~complete].T
+    position = _looks(f, complete)
+    inside, outside = position[:, complete].T, position[:, ~complete].T
     tree = KDTree(inside)
     # + 1: the nearest neighbour is the pixel itself
     usual, _ = tree.query(inside[:: -(-len(inside) // LOOKED)], [COMPANY + 1])
-    far, index = (np.asarray(part) for part in tree.query(outside, COMPANY, eps=NEARLY))
-    share = np.quantile(usual, FAMILIAR) / np.maximum(far[:, -1], 1e-300)
-    strange = np.flatnonzero(share < 1)
-    pixels = np.flatnonzero(~complete)[strange]
-    out = f.reshape(len(f), -1).copy()
-    alike = f[:, complete][:, index[strange]].mean(axis=2)
-    out[:, pixels] = alike + share[strange] * (out[:, pixels] - alike)
-    return out.reshape(f.shape)
+    distance, index = (np.asarray(part) for part in tree.query(outside, COMPANY, eps=NEARLY))
+    share = np.quantile(usual, FAMILIAR) / np.maximum(distance[:, -1], 1e-300)
+    unusual = np.flatnonzero(share < 1)
+    pixels = np.flatnonzero(~complete)[unusual]
+    adjusted = f.reshape(len(f), -1).copy()
+    similar = f[:, complete][:, index[unusual]].mean(axis=2)
+    adjusted[:, pixels] = similar + share[unusual] * (adjusted[:, pixels] - similar)
+    return adjusted.reshape(f.shape)
 
 
 def _looks(f: Floats, complete: Bools) -> Floats:
@@ -306,9 +306,9 @@ def _of_similar(values: Floats, complete: Bools, f: Floats, count: int, apart: f
     from scipy.spatial import KDTree
 
     ground = np.mgrid[: values.shape[1], : values.shape[2]] / apart
-    where = np.concatenate([_looks(f, complete), ground])
-    inside = where[:, complete].T
-    neighbours = KDTree(inside).query(where.reshape(len(where), -1).T, count + 1, eps=NEARLY)
+    position = np.concatenate([_looks(f, complete), ground])
+    inside = position[:, complete].T
+    neighbours = KDTree(inside).query(position.reshape(len(position), -1).T, count + 1, eps=NEARLY)
     distance, index = (np.asarray(part) for part in neighbours)
     itself = complete.ravel()[:, None]
     distance = np.where(itself, distance[:, 1:], distance[:, :-1])

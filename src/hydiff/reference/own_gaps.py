@@ -44,4 +44,5 @@ def _flagged(reference: Cube) -> list[tuple[str, Bools]]:
 
 
 def _is_cloud(flag: str) -> bool:
+    """Whether a flag of a quality layer marks clouds or shadows."""
     return quality.reason_of(flag) == CLOUD or "shadow" in flag.lower()

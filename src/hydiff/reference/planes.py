@@ -26,7 +26,7 @@ from hydiff.reference.shift import Shift, estimate_shift, moved
 
 CORRECTED = 0.25  # px: smaller shifts are left to the regression, which uses neighbouring pixels
 COARSE = 4.0  # pixels of the cube: references with larger pixels have no detail for an alignment
-LOOKS = 3  # estimates of the shift at most, each after correcting by the last
+LOOKS = 3  # most estimates of the shift, each after correcting the shift estimated before
 EVERYWHERE = (slice(None), slice(None))
 
 
@@ -69,8 +69,8 @@ def prepare(
     measured = own_gaps.measured_in(reference, mask)
     if not measured.any():
         size = scene.shape[1:]
-        nothing = ReferencePlanes(np.zeros((1, *size)), np.zeros(size, bool))
-        return Reference(name, nothing, {"name": name, "covers": 0.0}, "without any value")
+        no_planes = ReferencePlanes(np.zeros((1, *size)), np.zeros(size, bool))
+        return Reference(name, no_planes, {"name": name, "covers": 0.0}, "without any value")
     bands = _usable(reference, measured, name)
     part = Cube(
         np.asarray(reference.values)[bands],
@@ -94,12 +94,12 @@ def prepare(
     shift, (z, complete) = None, _strongest(cube, observed)
     if on_grid.pixel <= COARSE:
         planes, shift = _aligned(planes, at, z, complete, name, max_shift)
-    when = date_of(reference)
+    acquired = date_of(reference)
     facts = {
         "name": name,
         "path": None if reference.path is None else str(reference.path),
         "sha256": None if reference.path is None else sha256(reference.path),
-        "date": None if when is None else when.isoformat(),
+        "date": None if acquired is None else acquired.isoformat(),
         "days": days,
         "angles": angles_between(reference, scene),
         "bands": int(bands.sum()),
@@ -163,9 +163,9 @@ def _aligned(
     z, complete: (rows, cols) a plane of the part `at` of the scene, for comparison.
     """
     total: Shift | None = None
-    now = planes
+    current = planes
     for _ in range(LOOKS):
-        step = _step(z, complete, ReferencePlanes(now.values[:, *at], now.observed[at]))
+        step = _step(z, complete, ReferencePlanes(current.values[:, *at], current.observed[at]))
         if step is None:
             break
         down, right = (0.0, 0.0) if total is None else (total.down, total.right)
@@ -174,13 +174,13 @@ def _aligned(
             break
         entries = np.broadcast_to(planes.observed, planes.values.shape)
         values, covered = moved(planes.values, entries, total)
-        now = ReferencePlanes(np.nan_to_num(values), np.asarray(covered.all(axis=0)))
+        current = ReferencePlanes(np.nan_to_num(values), np.asarray(covered.all(axis=0)))
     if total is not None and total.size > most:
         raise BadValue(
             f"reference {name} lies {total.down:.1f} rows and {total.right:.1f} columns beside the "
             f"cube, at most {most:g} pixels are allowed: align it, or raise `reference_max_shift=`"
         )
-    return now, total
+    return current, total
 
 
 def _likeness(z: Floats, complete: Bools, planes: ReferencePlanes) -> float:
@@ -227,6 +227,7 @@ def _component(values: Floats, complete: Bools) -> Floats:
 
 
 def _words(facts: Mapping[str, Any], shift: Shift | None) -> list[str]:
+    """Return the facts about a reference as short phrases, for messages."""
     words = [facts["date"]] if facts["date"] else []
     words.append(f"{facts['bands']} band{'s' * (facts['bands'] > 1)}")
     if facts["bands_left_out"]:

@@ -17,9 +17,9 @@ from hydiff.cube import Bools, Floats
 SMOOTHED = 4.0  # px: slower variations are removed, since they are haze or light, not the place
 FEWEST = 200  # fewest common pixels for an estimate
 OVERLAP = 0.3  # least share of common pixels at a shift, relative to the most at any shift
-CLEAR = 0.15  # least correlation at the peak for a shift to be found
+CLEAR = 0.15  # least correlation at the peak of a clear shift
 FARTHEST = 24  # px, largest shift down or right that is searched
-DISTINCT, PEAK = 1.5, 6  # ratio of a peak to all correlations more than so many px from it
+DISTINCT, PEAK = 1.5, 6  # least ratio of the peak to correlations more than this many px from it
 BLOCK = 64  # px: side of the blocks from which the scatter of shifts is estimated
 ROUNDS = 8  # of subpixel refinement, at most
 SETTLED = 0.005  # px, last change at which the refinement ends
@@ -36,6 +36,7 @@ class Shift(NamedTuple):
 
     @property
     def size(self) -> float:
+        """Length of the shift, px."""
         return float(np.hypot(self.down, self.right))
 
 
@@ -67,7 +68,7 @@ def moved(values: Floats, observed: Bools, shift: Shift) -> tuple[Floats, Bools]
     by = (-shift.down, -shift.right)
     filled = filled_in(values, observed)
     out = np.stack([ndimage.shift(v, by, order=3, mode="nearest") for v in filled])
-    # outermost pixels also serve for places less than one pixel beyond them
+    # the outermost pixels are also used for places less than one pixel beyond them
     beyond: Literal["nearest", "constant"] = "nearest" if max(map(abs, by)) < 1 else "constant"
     share = [ndimage.shift(o.astype(float), by, order=1, mode=beyond) for o in observed]
     covered = np.stack(share) >= 0.5
@@ -112,6 +113,7 @@ def correlation(z: Floats, z_observed: Bools, q: Floats, q_observed: Bools) -> F
 
 
 def _estimate(z: Floats, z_observed: Bools, q: Floats, q_observed: Bools) -> Shift | None:
+    """Return the shift between planes without slow variations, to subpixels; None if not clear."""
     if min(z_observed.sum(), q_observed.sum()) < FEWEST:
         return None
     by_shift = correlation(z, z_observed, q, q_observed)

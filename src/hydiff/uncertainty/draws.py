@@ -27,10 +27,10 @@ from hydiff.methods.smooth import EXACT, exact_variance
 
 Window = tuple[slice, slice]  # rows and columns of a scene
 
-BLOCK = 32  # px: white noise is made in blocks of the scene's grid, each from its own key
+BLOCK = 32  # px: white noise is drawn in blocks of the scene's grid, each with its own key
 POOL = 1 << 20  # length of the row of normals that white noise is taken from
 BEHIND = 1e-3  # relative influence of data below which they are ignored
-PILOTS = 32  # draws from which the variance is estimated where it is not computed
+PILOTS = 32  # draws from which the variance is estimated where it is not computed exactly
 AROUND = 7  # px: side of the window over which this variance is averaged
 PILOT = 9  # stream of white noise for these draws
 
@@ -40,9 +40,9 @@ def white(
 ) -> NDArray[np.float32]:
     """(planes, n) standard normals for the n pixels `at` (rows, cols) of a window.
 
-    Those of a pixel depend on seed, key, planes and its place in the scene, not on the window.  To
-    draw them for each pixel would be most of the work.  So one long row of normals is drawn once,
-    and each pixel gets a random part of it; parts of two pixels hardly ever overlap.
+    Those of a pixel depend on seed, key, planes and its place in the scene, not on the window.
+    Drawing them for each pixel would take most of the time.  So one long row of normals is drawn
+    once, and each pixel gets a random part of it; parts of two pixels hardly ever overlap.
     """
     parts = np.lib.stride_tricks.sliding_window_view(_pool(), planes)
     start = np.zeros(at.shape, np.intp)
@@ -85,6 +85,7 @@ def _blocks(
 
 
 def _slices(low: Sequence[int], high: Sequence[int], origin: Sequence[int]) -> list[slice]:
+    """Return the slices from low to high, counted from the origin, of each axis."""
     return [slice(a - o, b - o) for a, b, o in zip(low, high, origin, strict=True)]
 
 
@@ -128,6 +129,7 @@ class Systems:
         return f.reshape(right.shape)
 
     def _system(self, s: float, reach: float, kappa: float) -> System:
+        """Return the system of a kind of covariance: s, reach (px), κ."""
         size, near = self.complete.size, (self._far <= reached(s, reach, kappa)).ravel()
         membrane = laplacian(*self.complete.shape) + reach**-2 * sparse.eye_array(size)
         power = membrane if s == 1 else membrane @ membrane

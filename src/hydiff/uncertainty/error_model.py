@@ -16,7 +16,7 @@ from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods.smooth import whitening
 
 COMPONENTS = 24  # as in `smooth`
-KEPT = 0.5  # share of its bands that is enough to determine the spectrum of a pixel
+KEPT = 0.5  # share of the good bands that is enough to determine the spectrum of a pixel
 # Candidates for the fields' covariances.  Whole orders have sparse systems.  Images are blurred: a
 # field of second order and short reach is smooth over one pixel and rough over three
 ORDERS = (1.0, 2.0)
@@ -93,4 +93,5 @@ def _with_signs(space: subspace.Subspace) -> subspace.Subspace:
 
 
 def _variance(band: Floats, observed: Bools) -> float:
+    """Return the variance of the observed entries of a band; 0 without any."""
     return float(band[observed].var()) if observed.any() else 0.0

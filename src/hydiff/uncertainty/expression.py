@@ -88,6 +88,7 @@ class Affine:
 
 
 def _affine(value: Any) -> Affine:
+    """Return a number as a constant function; an `Affine` is returned unchanged."""
     return value if isinstance(value, Affine) else Affine(float(value), {})
 
 
@@ -100,6 +101,7 @@ class Expression(NamedTuple):
 
     @property
     def bands(self) -> list[int]:
+        """Numbers of the bands in the formula, ascending."""
         return sorted(set(self.names.values()))
 
     def __call__(self, values: Array) -> Floats:
@@ -162,6 +164,7 @@ def _names(node: ast.AST, text: str) -> Iterator[str]:
 
 
 def _refused(text: str, reason: str) -> BadValue:
+    """Return the error for a formula that is not allowed."""
     return BadValue(
         f"`of='{text}'`: {reason}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
         f"{', '.join(FUNCTIONS)}"
@@ -188,6 +191,7 @@ def _evaluated(node: ast.AST, names: Mapping[str, Any]) -> Any:
 
 
 def _band(name: str, text: str, cube: Cube) -> int:
+    """Return the number of the band with a name such as b50 or w860; BadValue if there is none."""
     kind, number = name[0], int(name[1:])
     if kind == "b":
         if number >= cube.bands:

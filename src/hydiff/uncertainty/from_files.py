@@ -26,7 +26,7 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
     """
     cube = io.read(path, var=var)
     base = provenance.base_of(cube.path or Path(path))
-    note = record.read(provenance.record_path(base))
+    fill_record = record.read(provenance.record_path(base))
     if 8 * int(np.prod(cube.shape)) > LARGEST:
         raise BadValue(
             f"{path}: (bands, rows, cols) = {cube.shape} takes more than the {LARGEST >> 30} GB "
@@ -47,14 +47,14 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
         filled=layers["filled"] > 0,
         flags=layers["flags"],
         why=layers.get("why", np.zeros(cube.shape, np.uint8)),
-        left=note.entries.left,
-        method=note.method,
-        settings=note.settings,
-        sigma_y=np.broadcast_to(np.asarray(note.sigma_y, np.float64), (cube.bands,)),
+        left=fill_record.entries.left,
+        method=fill_record.method,
+        settings=fill_record.settings,
+        sigma_y=np.broadcast_to(np.asarray(fill_record.sigma_y, np.float64), (cube.bands,)),
         history=[],
-        seed=note.seed or 0,
-        seconds=note.seconds,
-        notes=list(note.notes),
+        seed=fill_record.seed or 0,
+        seconds=fill_record.seconds,
+        notes=list(fill_record.notes),
         sigma=layers.get("sigma"),
         expected=None,
         recipe=None,

@@ -1,8 +1,9 @@
 """The variance of linear functions of a fill, exact under the model that samples are drawn from.
 
-A function with weights w on the entries has the variance wᵀ Σ w.  The error of a pixel is
-S (V z + residual), so instead of forming Σ the weights are multiplied by the transposes of S, V and
-the kriging of z, which takes one solution of the kriging's system.  Letters as in `samples`.
+A function with weights w on the entries has the variance wᵀ Σ w, with Σ the covariance of their
+errors.  The error of a pixel is S (V z + residual), S its scale.  So Σ is not formed: the weights
+are multiplied by the transposes of S, V and the kriging of z, which takes one solution of the
+kriging's system.  Letters as in `samples`.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ def variances(result: Result, functions: Iterable[Weights]) -> tuple[Floats, Flo
     gaps = gaps_of(result)
     noise_var = np.asarray(result.sigma_y, np.float64) ** 2
     by_model: Callable[[Weights], float] | None = None
-    part, noise = [], []
+    fill_var, measured_var = [], []
     for weights in functions:
         measured = ((b, w[gaps.observed[b]]) for b, w in weights.items())
-        noise.append(sum(noise_var[b] * float(w @ w) for b, w in measured))
+        measured_var.append(sum(noise_var[b] * float(w @ w) for b, w in measured))
         filled_weights = {b: np.where(result.filled[b], w, 0.0) for b, w in weights.items()}
-        single = _one_entry(filled_weights, gaps.sigma)
-        if single is None:
+        variance = _one_entry(filled_weights, gaps.sigma)
+        if variance is None:
             by_model = by_model or model_variance(gaps)
-            single = by_model(filled_weights)
-        part.append(single)
-    return np.array(part), np.array(noise)
+            variance = by_model(filled_weights)
+        fill_var.append(variance)
+    return np.array(fill_var), np.array(measured_var)
 
 
 def _one_entry(weights: Weights, sigma: Floats | None) -> float | None:
@@ -74,8 +75,8 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
             z_weights[:, members] = root.T @ z_weights[:, members]
         on_grid = np.zeros((len(z_weights), *at.shape))
         on_grid[:, at] = mixing.field * z_weights
-        rest = float((model.left[bands, None] * w**2).sum())
-        return field(on_grid) + float(((mixing.white * z_weights) ** 2).sum()) + rest
+        residual_var = float((model.left[bands, None] * w**2).sum())
+        return field(on_grid) + float(((mixing.white * z_weights) ** 2).sum()) + residual_var
 
     return variance
 
@@ -84,7 +85,7 @@ def field_variance(systems: Systems, model: ErrorModel) -> Callable[[Floats], fl
     """Return a function of weights (K, H, W): the variance of the weighted sum of the errors of K
     kriged fields.
 
-    Their covariance is sill · κ (M + κ Q)⁻¹, M the complete pixels and Q the fields' precision.
+    Their covariance is sill · κ (M + κ Q)⁻¹, with M the complete pixels, Q the fields' precision.
     """
     kinds = dict.fromkeys(c.kind for c in model.covariances if c.kind[2] < np.inf)
 

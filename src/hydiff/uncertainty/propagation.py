@@ -71,6 +71,7 @@ class Propagated:
 
 
 def _plain(value: float) -> float | None:
+    """Return a float as JSON can hold it: None for NaN and infinity."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -209,7 +210,7 @@ def _weights(zones: Zones, zone: int, terms: Mapping[int, float], x: Floats) -> 
 
 
 def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) -> Quantity:
-    """Return the quantity of a user's function; maps are averaged over zones, other values kept."""
+    """Return the quantity of a user's function; only maps are averaged, over zones."""
     name = getattr(f, "__name__", "f")
     arguments = {"filled": filled} if "filled" in inspect.signature(f).parameters else {}
 
@@ -268,18 +269,21 @@ def by_samples(
 
     x, filled and each sample: (bands, rows, cols).
     """
-    values, of_fill = [], []
+    values, filled_only = [], []
     for sample in samples:
         values.append(_as_many(quantity.f(sample), quantity))
         filled_sample = np.where(filled, sample, x)
         same = np.array_equal(filled_sample, sample, equal_nan=True)
-        of_fill.append(values[-1] if same else quantity.f(filled_sample))
+        filled_only.append(values[-1] if same else quantity.f(filled_sample))
     if len(values) < FEWEST:
         raise BadValue(
             f"{len(values)} samples, expected {FEWEST} or more: draw them, `samples=200`"
         )
     sampled = np.stack(values)
-    fill_var, rest_var = np.var(of_fill, axis=0, ddof=1), np.var(sampled - of_fill, axis=0, ddof=1)
+    fill_var, rest_var = (
+        np.var(filled_only, axis=0, ddof=1),
+        np.var(sampled - filled_only, axis=0, ddof=1),
+    )
     value, sigma = quantity.f(x), sampled.std(axis=0, ddof=1)
     low, high = zip(*(_interval(sampled, value, sigma, level) for level in LEVELS), strict=True)
     share = _ratio(fill_var, fill_var + rest_var)

@@ -35,7 +35,7 @@ FIELD, TEXTURE, REST = range(3)  # independent streams of white noise
 
 
 def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
-    """`Result.samples`."""
+    """Return an iterator over n samples of a fill; see `Result.samples`."""
     if not isinstance(n, int | np.integer) or n < 1:
         raise BadValue(f"n = {n}: expected a number of samples, 1 or more")
     check_seed(seed)
@@ -52,6 +52,7 @@ def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
 
 
 def _samples(result: Result, n: int, seed: int) -> Iterator[Array]:
+    """Yield the samples of `samples`, whose arguments are checked."""
     at, draw = error_draws(gaps_of(result), seed)
     pixels = np.flatnonzero(at)
     for number in range(n):
@@ -109,8 +110,10 @@ def error_draws(
     kriged = bool((at & ~complete).any() or model.noise_edge)
     krige = kriging_error(systems, model.covariances, at)
     mixing = mixing_of(gaps, model, at, window, systems)
-    measured = model.left * model.noise / (model.left + model.noise)  # given the data
-    left = np.sqrt(np.where(gaps.observed[:, at], measured[:, None], model.left[:, None]))
+    measured_var = (
+        model.left * model.noise / (model.left + model.noise)
+    )  # of the residual, given the data
+    left = np.sqrt(np.where(gaps.observed[:, at], measured_var[:, None], model.left[:, None]))
     scale = np.where(gaps.drawn[:, at], _scale(gaps, model, mixing, at), 0.0)
     # single precision for arrays of all bands and pixels
     left, scale, basis = (a.astype(np.float32) for a in (left * scale, scale, model.basis))
@@ -147,6 +150,7 @@ class Mixing(NamedTuple):
     spread: Floats | None
 
     def __call__(self, e: Floats | float, w: Array) -> Floats:
+        """(K, n) error of the coordinates, from kriging errors e and white noise w, both (K, n)."""
         z: Floats = self.field * e + self.white * w
         for members, root in self.roots:
             z[:, members] = root @ z[:, members]
@@ -166,8 +170,8 @@ def mixing_of(
     nugget = np.array([c.nugget for c in model.covariances])[:, None]
     nugget, edge = np.maximum(nugget, model.noise_edge), model.noise_edge
     texture = nugget - edge
-    kept = gaps.observed[:, at] & gaps.good[:, None]
-    keeps_some, keeps_all = kept.any(axis=0), kept[gaps.good].all(axis=0)
+    known = gaps.observed[:, at] & gaps.good[:, None]
+    keeps_some, keeps_all = known.any(axis=0), known[gaps.good].all(axis=0)
     is_complete = complete[at]  # neighbours add no information there
     noisy = texture * edge / np.maximum(nugget, 1e-300)
     field = np.where(is_complete, np.where(keeps_all, edge / np.maximum(nugget, 1e-300), 0.0), 1.0)
@@ -182,11 +186,11 @@ def mixing_of(
     field[:, partial] /= np.maximum(unit, 1e-300)
     shares[:, partial] /= np.maximum(unit, 1e-300)
     roots = []
-    for missing, members in patterns(kept[:, partial]) if len(partial) else ():
-        bands, pixels = np.setdiff1d(np.arange(len(kept)), missing), partial[members]
+    for missing, members in patterns(known[:, partial]) if len(partial) else ():
+        bands, pixels = np.setdiff1d(np.arange(len(known)), missing), partial[members]
         root = _root(model, bands, variance[:, pixels].mean(axis=1))
-        across = ((model.basis @ root) ** 2).sum(axis=1) + model.left
-        spread[:, pixels] = np.sqrt(across)[:, None]
+        partial_variance = ((model.basis @ root) ** 2).sum(axis=1) + model.left
+        spread[:, pixels] = np.sqrt(partial_variance)[:, None]
         roots.append((pixels, root))
     return Mixing(field, shares, roots, spread)
 

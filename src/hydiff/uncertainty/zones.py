@@ -37,7 +37,7 @@ class Zones(NamedTuple):
         return np.asarray(np.add.reduceat(flat, self.starts, axis=1))
 
     def means(self, maps: Array) -> Floats:
-        """(k, zones) means over the finite pixels of maps (k, rows, cols); NaN where none is."""
+        """(k, zones) means over the finite pixels of maps (k, rows, cols); NaN without any."""
         finite = np.isfinite(maps)
         total, count = self.sums(np.where(finite, maps, 0.0)), self.sums(finite)
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -79,6 +79,7 @@ def zones_of(over: Over, cube: Cube) -> Zones:
 
 
 def _joined(zones: Iterable[tuple[str, Ints]]) -> Zones:
+    """Return zones from their names and the numbers of their pixels."""
     names, parts = zip(*zones, strict=True)
     lengths = [len(part) for part in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp)
@@ -96,6 +97,7 @@ def _blocks(rows: int, cols: int, side: int) -> Iterator[tuple[str, Ints]]:
 
 
 def _of_array(labels: Array, shape: tuple[int, int]) -> Zones:
+    """Return a zone for each number but 0 in an array (rows, cols)."""
     if labels.shape != shape:
         raise ShapeMismatch(f"zones of shape {labels.shape}, but the image is {shape}")
     if labels.dtype.kind not in "biu":
@@ -109,6 +111,7 @@ def _of_array(labels: Array, shape: tuple[int, int]) -> Zones:
 
 
 def _drawn(path: Path, cube: Cube) -> Zones:
+    """Return a zone for each polygon of a file."""
     polygons = [(name, np.flatnonzero(mask)) for name, mask in vectors.each_drawn(path, cube)]
     zones = [(name, pixels) for name, pixels in polygons if len(pixels)]
     if not zones:
