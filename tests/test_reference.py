@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -604,6 +605,22 @@ def test_dates_are_read_from_files_and_their_names():
     cube = Cube(np.zeros((1, 2, 2)), attrs={"acquisition time": "2003-02-06T10:11:12Z"})
     assert date_of(cube).isoformat() == "2003-02-06"
     assert date_of(replace(cube, attrs={"Date": "99999999"})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "day"),
+    [
+        ("EMIT_L2A_RFL_001_20220827T060753_2223904_012.nc", "2022-08-27"),
+        ("ang20160910t185702_2rdn_img", "2016-09-10"),
+        ("PRS_L2D_STD_20210615102030_20210615102034_0001.he5", "2021-06-15"),  # with hours
+        ("LC08_201913011_20200615.tif", "2020-06-15"),  # the first digits are no date
+        ("MOD09GA.A2012101.h18v04.061.2012102123456.hdf", None),  # a day of the year
+        ("scene.tif", None),
+    ],
+)
+def test_dates_are_read_from_the_names_of_products(name, day):
+    found = date_of(Cube(np.zeros((1, 2, 2)), path=Path(name)))
+    assert (found and found.isoformat()) == day
 
 
 def test_days_apart_are_counted_said_and_refused(scene, other, observed):

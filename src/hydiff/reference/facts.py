@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date
 from typing import Any
 
@@ -13,6 +14,10 @@ from hydiff.errors import BadValue
 MOST_DAYS = 32  # difference of dates above which it is reported
 MOST_DEGREES = 10.0  # difference of angles above which it is reported
 DATES = ("date", "acquisition date", "acquisition time", "time_coverage_start", "tifftag_datetime")
+# a date, alone or with its time: a year and a day of the year (2012101123456) must not match
+DIGITS = re.compile(
+    r"(?<!\d)((?:19|20)\d\d)[-:/]?([01]\d)[-:/]?([0-3]\d)(?=\D|$|\d{4}(?:\D|$)|\d{6}(?:\D|$))"
+)
 # names of angles in files, in lower case and with spaces; elevations are above the horizon
 ANGLES = {
     "sun zenith": (
@@ -36,13 +41,9 @@ def date_of(cube: Cube) -> date | None:
     attrs = {str(k).lower(): v for k, v in cube.attrs.items()}
     texts = [str(attrs[k]) for k in DATES if k in attrs]
     texts += [] if cube.path is None else [cube.path.name]
-    for text in texts:
-        match = re.search(r"(?<!\d)((?:19|20)\d\d)[-:/]?([01]\d)[-:/]?([0-3]\d)", text)
-        try:
-            if match is not None:
-                return date(*(int(part) for part in match.groups()))
-        except ValueError:  # the digits are no date
-            continue
+    for match in (match for text in texts for match in DIGITS.finditer(text)):
+        with suppress(ValueError):  # the digits are no date
+            return date(*(int(part) for part in match.groups()))
     return None
 
 
