@@ -33,6 +33,8 @@ class Finder(MetaPathFinder):
 
 
 class Copy(Loader):
+    """Loads a module under its former name, with a warning: a copy of the names of the new one."""
+
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 

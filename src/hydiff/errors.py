@@ -40,6 +40,7 @@ def shell(text: str) -> str:
 
 
 def _option(argument: re.Match[str]) -> str:
+    """Return one argument of a message as command-line option."""
     name, value = argument[1], argument[2].strip("'")
     if name in SETTINGS:
         return f"--set {name}={value}"
@@ -134,8 +135,8 @@ def check_memory_limit() -> None:
     """Raise BadValue if a limit of address space (`ulimit -v`) leaves too little for computations.
 
     Numerical libraries do not report a lack of memory: OpenBLAS retries to allocate its 32 MB per
-    thread forever, or ends the process.  With LEAST_ROOM left it can allocate them at the start;
-    arrays, which raise an error if they do not fit, take the rest later.
+    thread forever, or ends the process.  With LEAST_ROOM free it can allocate them at the start.
+    Arrays use the rest later, and raise an error if they do not fit.
     """
     if find_spec("resource") is None:  # Windows has no such limits
         return

@@ -154,9 +154,9 @@ def shares(counts: Mapping[str, Any]) -> list[str]:
     filled = counts.get(FLAGS[FILLED], 0)
     lines = []
     if isinstance(filled, int) and filled:
-        some = {words: counts.get(FLAGS[bit], 0) for bit, words in IN_WORDS.items()}
-        each = ((words, n) for words, n in some.items() if isinstance(n, int) and n)
-        lines += [f"{100 * n / filled:.3g} % {words}" for words, n in each]
+        by_flag = {words: counts.get(FLAGS[bit], 0) for bit, words in IN_WORDS.items()}
+        present = ((words, n) for words, n in by_flag.items() if isinstance(n, int) and n)
+        lines += [f"{100 * n / filled:.3g} % {words}" for words, n in present]
     changed = counts.get(FLAGS[CHANGED], 0)
     if isinstance(changed, int) and changed:
         lines.append(f"{changed:,} measured values changed, as requested")

@@ -179,6 +179,7 @@ def _judged(current: TrainingState, batches: Sequence[Batch]) -> dict[str, float
 
 
 def _keep(path: Path, about: dict[str, Any], current: TrainingState, rows: Any) -> None:
+    """Write the state of the training, from which `resume` continues."""
     tensors = {
         "network": current.network.state_dict(),
         "mean": current.mean.state_dict(),
@@ -190,6 +191,7 @@ def _keep(path: Path, about: dict[str, Any], current: TrainingState, rows: Any) 
 
 
 def _kept(path: Path, about: dict[str, Any]) -> Any:
+    """Return the stored state of this training, or None; refuse that of another training."""
     if not path.exists():
         return None
     state = torch.load(path, weights_only=True)
@@ -201,6 +203,7 @@ def _kept(path: Path, about: dict[str, Any]) -> Any:
 def _write(
     current: TrainingState, about: dict[str, Any], rows: Any, output: Path, overwrite: bool
 ) -> None:
+    """Write the weights (fp16) with their description, and the training curve as CSV."""
     from safetensors.torch import save
 
     weights = {k: v.half().contiguous().cpu() for k, v in current.mean.state_dict().items()}

@@ -44,11 +44,14 @@ class TileTask(NamedTuple):
 
 
 class Tagged(NamedTuple):
+    """A tile, with the tag that its marker must have."""
+
     tile: Tile
     tag: str  # fingerprint of the inputs and the decision that the tile belongs to
 
 
 def task(scene: Scene, tiles: Sequence[Tagged], glance: str) -> TileTask:
+    """Return the task that fills some tiles of a scene."""
     path, kind, version = scene.path.resolve(), str(scene.cube.format), versions()["hydiff"]
     masks = (scene.observed, scene.target)
     return TileTask(path, kind, *masks, scene.work, scene.request, tuple(tiles), glance, version)
@@ -80,10 +83,10 @@ def checked(task: TileTask) -> Cube:
             f"a worker sees another file as {task.path}: the workers need the file system of the "
             "input; if the file was changed meanwhile, start again without `resume=`"
         )
-    mine = versions()["hydiff"]
-    if task.version != mine:
+    own = versions()["hydiff"]
+    if task.version != own:
         raise BadValue(
-            f"a worker runs hydiff {mine}, this is {task.version}: install the same version for all"
+            f"a worker runs hydiff {own}, this is {task.version}: install the same version for all"
         )
     return cube
 
@@ -111,8 +114,8 @@ def _fill(
     for tile in selected:
         seed = tiles.seed_of(request.seed, tile.number)
         references = scene_references.within(task.work, tile.window)
-        how = (seed, request.device, request.deterministic, None, False)
-        job = Job(*how, decided.common, references=references)
+        options = (seed, request.device, request.deterministic, None, False)
+        job = Job(*options, decided.common, references=references)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
         recipe = decided.recipe
@@ -141,8 +144,8 @@ def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) 
     assert chosen is not None
     if len(parts) == 1:  # avoids importing torch
         part = parts[0]
-        how = ([chosen], decided.sigma_y, part.job, (), part.gaps)
-        return estimate_each(part.cube, part.observed, *how)
+        arguments = ([chosen], decided.sigma_y, part.job, (), part.gaps)
+        return estimate_each(part.cube, part.observed, *arguments)
     runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
     whole_windows = estimates(runs, request.device, request.deterministic)
     return [estimate.at(part.gaps) for estimate, part in zip(whole_windows, parts, strict=True)]
