@@ -152,7 +152,7 @@ class DatasetAccessor:
         return self._variable(name)[1]
 
     def _variable(self, name: str | None) -> tuple[str, xr.DataArray]:
-        """Return the name of a variable, by default the only cube, and that cube; see `variable`."""
+        """Return the name and the array of a variable, by default the only cube; see `variable`."""
         dataset = self._dataset
         layers = {f"{k}_{layer}" for k in dataset.data_vars for layer in LAYERS}
         cubes = [str(k) for k, v in dataset.data_vars.items() if v.ndim == 3 and k not in layers]

@@ -69,7 +69,7 @@ def write_figures(
     (place / "cells").mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     cases = dict(_cases(place / "cells", plan, files, device, report))
-    # all fills before drawing, for which a machine with a GPU may lack packages
+    # fill all cases first: the packages for drawing may be absent from a machine with a GPU
     for case in cases.values():
         case()
     for name, case in cases.items():
@@ -210,6 +210,7 @@ def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], floa
     """
 
     def key(row: Row) -> tuple[str, ...]:
+        """Return the values of the columns `same`."""
         return tuple(row[column] for column in same)
 
     seeds: dict[tuple[str, ...], list[float]] = {}
@@ -218,6 +219,7 @@ def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], floa
     smooth = {place: fmean(scores) for place, scores in seeds.items()}
 
     def gain(row: Row) -> float | None:
+        """Return the gain of a row over `smooth` in dB."""
         if smooth and key(row) not in smooth:
             return None
         return float(row["missing_mpsnr"]) - smooth.get(key(row), 0.0)
@@ -234,6 +236,7 @@ def against_noise(rows: Rows) -> Figure:
 
 
 def against_width(rows: Rows) -> Figure:
+    """Draw the MPSNR of the gaps against their width."""
     return _against(
         [r for r in rows if r["missing_mpsnr"]],
         lambda row: float(row["mask"].removeprefix("width-")),
@@ -273,6 +276,7 @@ def _against(
 
 
 def _by_name(rows: Rows) -> dict[str, list[Row]]:
+    """Return the rows of each method by its label, without those of the input."""
     methods: dict[str, list[Row]] = {}
     for row in rows:
         if row["method"] != INPUT:
@@ -288,6 +292,7 @@ def _style(i: int) -> dict[str, Any]:
 def _curve(
     axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float], size: float = 3
 ) -> None:
+    """Draw a curve with the markers, colour and dashes of curve i."""
     marker = MARKERS[(i + i // 8) % 8]
     axis.plot(x, y, ms=size, lw=1, label=name, marker=marker, **_style(i))
 
@@ -316,6 +321,7 @@ def _plain_log(axis: Any) -> None:
 
 
 def _label(axis: Axes, x: str, y: str) -> None:
+    """Label the axes, and give them the common style of all figures."""
     axis.set_xlabel(x, fontsize=8)
     axis.set_ylabel(y, fontsize=8)
     axis.tick_params(labelsize=7)

@@ -62,6 +62,8 @@ BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW,
 
 
 class Suite(NamedTuple):
+    """A table of the benchmark: its cells, and how its rows are compared."""
+
     title: str
     cells: Callable[[SuiteChoice], Iterator[Cell]]
     reference: str  # the row that others are compared with
@@ -120,16 +122,19 @@ def seeded(plan: SuiteChoice, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
 
 
 def _with(settings: str, **more: Any) -> str:
+    """Return settings in JSON with some of them changed."""
     return json.dumps(json.loads(settings) | more)
 
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table I: all methods on clean data."""
     yield from _fewer_iterations(plan, (0.0,))
     yield from _one_setting(plan, "dds2m", {"sigma_0": ASSUMED_NOISE}, (0.0,), LIMITS["dds2m"])
     yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
 def noisy(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table II: methods for noisy data, at three noise levels."""
     methods = (INPUT, *FOR_NOISE, *PEERS, *EQUIVARIANT)
     limits = LIMITS | dict.fromkeys(EQUIVARIANT, CORE)
     yield from _fewer_iterations(plan, NOISE)
@@ -165,11 +170,13 @@ def emit(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table IV: equivariant methods, with and without noise."""
     methods = ("smooth", "hyper-ei", *EQUIVARIANT)
     return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=CORE)
 
 
 def time(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table V: all methods once, on a scene with as many bands as the paper's."""
     names = plan.scenes[:1] if plan.named else (scenes.TIMED,)
     choice = replace(plan, scenes=names, named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
@@ -189,6 +196,7 @@ def transforms(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def epsilon(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield three readings of ε_0."""
     return _varied(plan, [{"eps0": name} for name in ("implied", "fresh", "none")], (0.0,))
 
 
@@ -206,6 +214,7 @@ SURE: tuple[dict[str, Any], ...] = ({}, {"n_transforms": 1})  # settings of Robu
 
 
 def readings(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield readings of details that the paper leaves open, with and without noise."""
     for sigma in levels(plan, (0.0, 0.2)):
         level_plan = replace(plan, noise=(sigma,))
         changes = (*READINGS, *(WITH_NOISE if sigma else WITHOUT_NOISE))
@@ -216,8 +225,8 @@ def readings(plan: SuiteChoice) -> Iterator[Cell]:
 
 def precision(plan: SuiteChoice) -> Iterator[Cell]:
     """Yield three precisions: SURE divides a small difference of outputs, sensitive to rounding."""
-    ways = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
-    return _varied(plan, ways, (0.2,), READ, "robust-ei")
+    precisions = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
+    return _varied(plan, precisions, (0.2,), READ, "robust-ei")
 
 
 def _varied(
@@ -253,6 +262,7 @@ def offline(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def use(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield fills of the bundled scene, whose land cover is known."""
     name = scenes.QUICK if plan.quick else scenes.BUNDLED
     if not plan.includes(name):
         return iter(())
@@ -262,11 +272,13 @@ def use(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def widths(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield gaps of several widths."""
     methods = ("bandmean", "smooth", "dineof", "exemplar", "hydiff-ei")
     return _grid(plan, methods, WIDTHS, (0.0,), everyone=ABLATION)
 
 
 def dead_columns(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield masks that differ from band to band."""
     methods = (INPUT, "bandmean", "smooth", "spectral", "subspace", "dineof", "halrtc", "fixbad")
     masks = ("columns", "pixels")
     return _grid(plan, (*methods, "hydiff-ei"), masks, (0.0,), {"hydiff-ei": ABLATION})
@@ -292,10 +304,10 @@ def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
     if not plan.wants(AUTO):
         return
     masks = plan.chosen(BEST_MASKS)
-    way: dict[str, Any] = {"budget": plan.budget} | ({"no_prior": True} if plan.no_prior else {})
-    ways = [way] if sigma == 0 else [way, way | {"noise": ESTIMATED}]
-    for scene, mask, way in product(plan.scenes, masks, ways):
-        yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(way)), 1)
+    setup: dict[str, Any] = {"budget": plan.budget} | ({"no_prior": True} if plan.no_prior else {})
+    variants = [setup] if sigma == 0 else [setup, setup | {"noise": ESTIMATED}]
+    for scene, mask, setup in product(plan.scenes, masks, variants):
+        yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(setup)), 1)
 
 
 SCENES_DIFFER = (

@@ -45,12 +45,16 @@ QUICK_NOTE = "QUICK RUN: tiny cubes and networks, a few steps. These numbers mea
 
 
 class Line(NamedTuple):
+    """A row of a table: noise level, name, and the texts of its cells."""
+
     sigma_y: Level
     name: str
     cells: list[str]
 
 
 class Table(NamedTuple):
+    """A table as texts, ready for any format."""
+
     title: str
     head: list[str]
     lines: list[Line]
@@ -58,6 +62,7 @@ class Table(NamedTuple):
 
 
 def cell_of(row: Row) -> Cell:
+    """Return the cell of a row."""
     method, scene, mask, settings = (row[k] for k in ("method", "scene", "mask", "settings"))
     return Cell(method, scene, mask, level_of(row["sigma_y"]), int(row["seed"]), settings)
 
@@ -117,6 +122,7 @@ def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
 
 
 def _label(name: str, rows: Rows) -> str:
+    """Return the name of a line, labelled if a stand-in replaces the published method."""
     return labelled(name) if any(STAND_IN in row["notes"] for row in rows) else name
 
 
@@ -139,7 +145,10 @@ def _against(
 
 
 def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
+    """Return the notes below a table."""
+
     def listed(column: str) -> str:
+        """Return the different values of a column as text."""
         return ", ".join(dict.fromkeys(row[column] for row in rows))
 
     entries = "of the missing entries" if suite.column == "missing_mpsnr" else "of all entries"
@@ -158,10 +167,10 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
         f"process. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction.",
     ]
-    beside = sorted({int(row.get("beside") or 1) for row in rows})
-    if beside[-1] > 1:
+    counts = sorted({int(row.get("beside") or 1) for row in rows})
+    if counts[-1] > 1:
         notes.append(
-            f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
+            f"Up to {counts[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
             "is the time of all of them divided by their number, `peak MB` that of all."
         )
     notes += [*_narrow(suite, rows), *_limited(rows), *_trained(rows), *_earlier(rows)]
@@ -292,10 +301,10 @@ def _interpolation(
     if against:
         above = [n for n, d in against.items() if sign(d) > 0]
         below = [n for n, d in against.items() if sign(d) < 0]
-        each = ", ".join(f"{n} {d.mean:+.2f} dB" for n, d in against.items())
+        listing = ", ".join(f"{n} {d.mean:+.2f} dB" for n, d in against.items())
         yield (
             f"Interpolation at σ_y = {shown(sigma)}: smooth lies above {len(above)} and below "
-            f"{len(below)} of the paper's {len(against)} rows (its difference to {each})."
+            f"{len(below)} of the paper's {len(against)} rows (its difference to {listing})."
         )
 
 
@@ -307,6 +316,7 @@ def sign(d: statistics.Difference) -> int:
 
 
 def shown(level: Level) -> str:
+    """Return a noise level as text."""
     return level if isinstance(level, str) else f"{level:g}"
 
 
@@ -315,6 +325,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _place(row: Row) -> tuple[str, str, str]:
+    """Return scene, mask and noise level of a row."""
     return row["scene"], row["mask"], row["sigma_y"]
 
 
@@ -334,6 +345,7 @@ def _figure(rows: Rows, column: str, digits: int, places: Collection[tuple[str, 
 
 
 def markdown(table: Table) -> str:
+    """Return a table in Markdown, with a part for each noise level."""
     text = [f"# {table.title}", ""]
     for sigma in dict.fromkeys(line.sigma_y for line in table.lines):
         text += [f"**σ_y = {shown(sigma)}**", "", joined(["", *table.head])]
@@ -345,6 +357,7 @@ def markdown(table: Table) -> str:
 
 
 def joined(cells: Sequence[str]) -> str:
+    """Return a line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
@@ -373,5 +386,6 @@ def _tex(cells: Sequence[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
+    """Return a table as CSV."""
     body = ([shown(line.sigma_y), line.name, *line.cells] for line in table.lines)
     return "".join(map(records.line, (["sigma_y", "row", *table.head], *body)))

@@ -80,10 +80,10 @@ def bench(
     from hydiff.bench.suites import left_out
 
     files, names = _scenes(scene or [])
-    wanted: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
-    wanted |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
-    wanted |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
-    plan = benchmark.plan_of(files, names=names, **wanted)
+    choices: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
+    choices |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
+    choices |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
+    plan = benchmark.plan_of(files, names=names, **choices)
     if quick:
         output = output / "quick"  # separate from real results
         err.print(QUICK_NOTE)
@@ -110,9 +110,9 @@ def bench(
 
         paths = write_figures(output, plan, files=files, device=device, report=err.print)
     else:
-        how: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
-        how |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
-        paths = benchmark.run(name, output, plan, **how)
+        options: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
+        options |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
+        paths = benchmark.run(name, output, plan, **options)
     out.print("\n".join(str(path) for path in paths), markup=False)
     if quick:
         out.print(QUICK_NOTE)

@@ -66,6 +66,7 @@ def demo(
 
 
 def _print_scores(results: dict[str, Result], truth: Cube, missing: Bools) -> None:
+    """Print the scores of several results, by name, over all entries and in the gaps."""
     from hydiff import metrics
 
     scores = [metrics.score(result.values, truth, missing).table() for result in results.values()]

@@ -107,7 +107,7 @@ def _model(tiled: Tiled, filled: Cube, boxes: Sequence[Box]) -> error_model.Erro
     rows = max(part.values.shape[1] for part in parts)
 
     def side_by_side(arrays: Sequence[Array], blank: float) -> Array:
-        """Join arrays (bands, rows, cols) along the columns, with APART blank columns after each."""
+        """Join arrays (bands, rows, cols) along the columns, and APART blank columns after each."""
         size = [((0, 0), (0, rows - a.shape[1]), (0, APART)) for a in arrays]
         padded = (np.pad(a, s, constant_values=blank) for a, s in zip(arrays, size, strict=True))
         return np.concatenate(list(padded), axis=2)

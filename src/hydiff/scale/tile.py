@@ -83,10 +83,10 @@ def checked(task: TileTask) -> Cube:
             f"a worker sees another file as {task.path}: the workers need the file system of the "
             "input; if the file was changed meanwhile, start again without `resume=`"
         )
-    own = versions()["hydiff"]
-    if task.version != own:
+    mine = versions()["hydiff"]
+    if task.version != mine:
         raise BadValue(
-            f"a worker runs hydiff {own}, this is {task.version}: install the same version for all"
+            f"a worker runs hydiff {mine}, this is {task.version}: install the same version for all"
         )
     return cube
 
