@@ -142,13 +142,13 @@ def check_memory_limit() -> None:
         return
     import resource
 
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if most == resource.RLIM_INFINITY:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
         return
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    if most - taken < LEAST_ROOM:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if limit - used < LEAST_ROOM:
         raise BadValue(
-            f"out of memory: the limit of this process (ulimit -v) leaves {(most - taken) >> 20} "
+            f"out of memory: the limit of this process (ulimit -v) leaves {(limit - used) >> 20} "
             f"MB, expected {LEAST_ROOM >> 20} MB or more to compute in; raise the limit"
         )
 

@@ -64,14 +64,14 @@ LAYERS = {  # of a fill; each is (bands, rows, cols)
 
 def attributes(name: str) -> dict[str, Any]:
     """Return the CF attributes of a layer."""
-    about = LAYERS[name]
-    if not about.bits:
-        return {"long_name": about.text}
+    layer = LAYERS[name]
+    if not layer.bits:
+        return {"long_name": layer.text}
     return {
-        "long_name": about.text,
+        "long_name": layer.text,
         "standard_name": "status_flag",
-        "flag_masks": np.array(list(about.bits), np.uint8),
-        "flag_meanings": " ".join(about.bits.values()),
+        "flag_masks": np.array(list(layer.bits), np.uint8),
+        "flag_meanings": " ".join(layer.bits.values()),
     }
 
 

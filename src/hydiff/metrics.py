@@ -240,10 +240,12 @@ def calibration(
     The CRPS assumes Gaussian errors.
     """
     error, std = errors_and_bars(x, truth, sigma)
-    half, most, nearly = (_mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals)
+    covered_50, covered_80, covered_95 = (
+        _mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals
+    )
     rms = np.full_like(std, np.sqrt(_mean(error**2)))
     crps, constant = (_mean(scoring.crps_normal(error, scale)) for scale in (std, rms))
-    return Calibration(half, most, nearly, crps, constant, error.size)
+    return Calibration(covered_50, covered_80, covered_95, crps, constant, error.size)
 
 
 def errors_and_bars(x: Array, truth: Array, sigma: Array) -> tuple[Floats, Floats]:

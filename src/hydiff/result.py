@@ -205,8 +205,8 @@ class Result:
         """
         from hydiff.io import provenance
 
-        how: dict[str, Any] = {"overwrite": overwrite, "unmarked": unmarked, "compact": compact}
-        return provenance.save(self, path, **how)
+        options: dict[str, Any] = {"overwrite": overwrite, "unmarked": unmarked, "compact": compact}
+        return provenance.save(self, path, **options)
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a Dataset of the filled cube, the mask `filled` and the `layers` of the fill.
@@ -221,8 +221,8 @@ class Result:
         dims = [array.dims[i] for i in band_order([str(d) for d in array.dims])]
         data: dict[Any, Any] = {array.name or "cube": array, "filled": (dims, self.filled)}
         data |= {name: (dims, layer, attributes(name)) for name, layer in self.layers.items()}
-        about = {"method": self.method, "seed": self.seed}
-        return xarray.Dataset(data, attrs=about).transpose(*array.dims)
+        metadata = {"method": self.method, "seed": self.seed}
+        return xarray.Dataset(data, attrs=metadata).transpose(*array.dims)
 
 
 def facts(result: Result) -> list[tuple[str, str]]:

@@ -299,7 +299,7 @@ def _validated(damaged: Damaged, device: str) -> CellEstimate:
 
 
 def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for a row, without arrays and paths that the benchmark supplies."""
+    """Return the settings that a row lists: all but HANDED_IN."""
     return {k: v for k, v in settings.items() if k not in HANDED_IN}
 
 
@@ -325,14 +325,14 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     """
     began = time.perf_counter()
     hidden = [_moved(d.observed) for d in group]
-    rest = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
-    usable = [i for i, h in enumerate(hidden) if h.any() and rest[i].observed.any()]
+    reduced = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
+    usable = [i for i, h in enumerate(hidden) if h.any() and reduced[i].observed.any()]
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
     errors: dict[int, list[float]] = {i: [] for i in usable}
     for candidate in candidates if usable else []:
         trial = candidate | SHORT.get(group[0].cell.method, {})
-        changes = [_with(rest[i].cell, trial) for i in usable]
-        fits = _filled([rest[i] for i in usable], device, changes)
+        changes = [_with(reduced[i].cell, trial) for i in usable]
+        fits = _filled([reduced[i] for i in usable], device, changes)
         for i, fit in zip(usable, fits, strict=True):
             square = (fit.raw - group[i].y)[hidden[i]] ** 2
             rmse = float(np.sqrt(square.mean()))

@@ -60,7 +60,7 @@ class SuiteChoice:
     def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
         """Return the masks of the caller, else those of a suite.
 
-        Of those of a suite, a quick run takes at most two that fit its scene.
+        A quick run takes at most two of the suite that fit its scene, or `stripes` in their place.
         """
         if self.masks or not self.quick:
             return self.masks or masks

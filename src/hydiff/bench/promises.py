@@ -33,9 +33,9 @@ class Promise(NamedTuple):
 
     sigma_y: Level
     row: str  # of the default fill: names its budget, and whether σ was estimated
-    what: str
-    figure: str  # the value from the rows
-    bound: str
+    what: str  # the quantity
+    figure: str  # its value from the rows
+    bound: str  # the promised limit
     holds: bool | None  # None = there is no bound, or there are no rows
 
 
@@ -66,10 +66,10 @@ def gains(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     wanted = CLEAN_GAINS if sigma == 0 else NOISY_GAINS
     for name in dict.fromkeys((*wanted, *(n for n in rivals if n not in PLAIN))):
         d = statistics.compare(fill_scores, rivals.get(name, {}))
-        least = wanted.get(name)
-        bound = "" if least is None else f"≥ {least:g}" if least else "> 0"
+        required = wanted.get(name)
+        bound = "" if required is None else f"≥ {required:g}" if required else "> 0"
         if d.units:
-            holds = None if least is None else d.mean >= least and d.mean > 0
+            holds = None if required is None else d.mean >= required and d.mean > 0
             n = sum(map(len, statistics.differences(fill_scores, rivals[name]).values()))
             figure = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]; {d.units} scenes, {n} cells"
             yield f"dB above {name}", figure, bound, holds

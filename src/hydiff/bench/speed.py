@@ -130,14 +130,14 @@ def _take(runs: Iterator[Any], n: int) -> None:
 def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterator[Row]:
     """Write each row when it is measured, with device, torch version and command, and yield it."""
     gpu = torch.device(device).type == "cuda"
-    about = {
+    metadata = {
         "device": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
         "torch": torch.__version__,
         "command": command,
     }
     path.unlink(missing_ok=True)
     for row in rows:
-        row |= about
+        row |= metadata
         records.append(path, row, list(row))
         yield row
 

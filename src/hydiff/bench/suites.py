@@ -127,14 +127,14 @@ def _with(settings: str, **more: Any) -> str:
 
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
-    """Yield Table I: all methods on clean data."""
+    """Yield Table I: classical methods, the paper's peers and `hydiff-ei`, without noise."""
     yield from _fewer_iterations(plan, (0.0,))
     yield from _one_setting(plan, "dds2m", {"sigma_0": ASSUMED_NOISE}, (0.0,), LIMITS["dds2m"])
     yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
 def noisy(plan: SuiteChoice) -> Iterator[Cell]:
-    """Yield Table II: methods for noisy data, at three noise levels."""
+    """Yield Table II: methods for noise, peers and equivariant methods, at three noise levels."""
     methods = (INPUT, *FOR_NOISE, *PEERS, *EQUIVARIANT)
     limits = LIMITS | dict.fromkeys(EQUIVARIANT, CORE)
     yield from _fewer_iterations(plan, NOISE)
@@ -148,7 +148,11 @@ def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[C
 
 
 def _one_setting(
-    plan: SuiteChoice, method: str, changes: Mapping[str, Any], noise: tuple[Level, ...], to: Limit
+    plan: SuiteChoice,
+    method: str,
+    changes: Mapping[str, Any],
+    noise: tuple[Level, ...],
+    limit: Limit,
 ) -> Iterator[Cell]:
     """Yield a peer with another setting than the published one, on one mask and one seed."""
     if plan.quick or not plan.wants(method):
@@ -156,7 +160,7 @@ def _one_setting(
     masks = plan.masks or ONE_MASK[:1]
     for sigma, scene, mask in product(levels(plan, noise), plan.scenes, masks):
         cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changes)))
-        if plan.within(to, cell):
+        if plan.within(limit, cell):
             yield from seeded(plan, cell, 1)
 
 
@@ -170,13 +174,13 @@ def emit(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
-    """Yield Table IV: equivariant methods, with and without noise."""
+    """Yield Table IV: equivariant methods and `smooth`, with and without noise."""
     methods = ("smooth", "hyper-ei", *EQUIVARIANT)
     return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=CORE)
 
 
 def time(plan: SuiteChoice) -> Iterator[Cell]:
-    """Yield Table V: all methods once, on a scene with as many bands as the paper's."""
+    """Yield Table V: classical methods, peers with one seed, and `hydiff-ei`, on one scene."""
     names = plan.scenes[:1] if plan.named else (scenes.TIMED,)
     choice = replace(plan, scenes=names, named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
@@ -184,7 +188,7 @@ def time(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def alpha(plan: SuiteChoice) -> Iterator[Cell]:
-    """Yield weights of EI; 7 and 14 are 1 and 2 if the paper sums over its seven copies."""
+    """Yield weights of EI; 7 and 14 correspond to 1 and 2 if the paper sums over seven copies."""
     weights = [{"ei_weight": value} for value in (0, 0.1, 0.5, 1, 2, 7, 14)]
     return _varied(plan, weights, (0.0, 0.2))
 
@@ -248,13 +252,13 @@ def offline(plan: SuiteChoice) -> Iterator[Cell]:
     """Yield the test on columns outside all training crops, and one on columns inside them."""
     if not plan.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
         return
-    first, seen = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
-    for scene, mask in product((scenes.OFFLINE_TEST, *seen), plan.masks or ONE_MASK[:1]):
+    first, within = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
+    for scene, mask in product((scenes.OFFLINE_TEST, *within), plan.masks or ONE_MASK[:1]):
         if plan.wants(INPUT):
             yield Cell(INPUT, scene, mask)
         if not plan.wants("hydiff-ei"):
             continue
-        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in seen else 1)
+        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in within else 1)
         for crops in (2, 4) if plan.quick else (50, 300):
             budget = {"minutes": plan.offline_minutes, "lr": OFFLINE_RATE}
             settings = {"offline": {"crops": crops} | budget}

@@ -19,7 +19,8 @@ from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 
 RANGED = "missing_mpsnr"  # shown with the values of the lowest and the highest scene
-# First figures for the uses of spectra, of the missing entries; then those of the paper, of all.
+# first figures that matter for the use of spectra, over the missing entries; then those of the
+# paper, over all entries
 METRICS = (
     ("missing_nrmse_median", "NRMSE by band, median", 3),
     ("missing_poor_bands", f"bands > {POOR:g}", 2),
@@ -107,17 +108,17 @@ def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
         names = [n for s, n in groups if s == sigma]
         against = _against(groups, sigma, names, suite)
         for line in names:
-            mine = groups[sigma, line]
-            cells = [_figure(mine, c, digits, known[c]) for c, _, digits in columns]
-            seconds = [float(r["seconds"]) for r in mine if r not in slow]
+            members = groups[sigma, line]
+            cells = [_figure(members, c, digits, known[c]) for c, _, digits in columns]
+            seconds = [float(r["seconds"]) for r in members if r not in slow]
             cells.append(_number(median(seconds), 1) if seconds else "–")
-            peaks = [float(r["peak_mb"]) for r in mine if r["peak_mb"]]
+            peaks = [float(r["peak_mb"]) for r in members if r["peak_mb"]]
             cells.append(_number(max(peaks, default=math.nan), 0))
-            n = statistics.summary(scores(mine, "all_mpsnr"))
-            cells.append(f"{n.units} · {len(mine)}")
+            n = statistics.summary(scores(members, "all_mpsnr"))
+            cells.append(f"{n.units} · {len(members)}")
             figures = paper.get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
             cells += ["–" if figures[i] is None else f"{figures[i]:g}" for i in in_paper]
-            lines.append(Line(sigma, _label(line, mine), cells + against[line]))
+            lines.append(Line(sigma, _label(line, members), cells + against[line]))
     return Table(suite.title, head, lines, _notes(name, suite, rows, quick))
 
 
@@ -199,8 +200,8 @@ def _limited(rows: Rows) -> Iterator[str]:
     parts: dict[str, list[str]] = {}  # description of what was run → its noise levels
     for sigma in dict.fromkeys(s for s, _ in groups):
         used = {
-            _label(name, mine): [{row[c] for row in mine} for c in ("scene", "mask", "seed")]
-            for (s, name), mine in groups.items()
+            _label(name, members): [{row[c] for row in members} for c in ("scene", "mask", "seed")]
+            for (s, name), members in groups.items()
             if s == sigma
         }
         most = [max(len(sets[i]) for sets in used.values()) for i in range(2)]
@@ -268,7 +269,7 @@ def ranking(name: str, rows: Rows, column: str = "all_mpsnr") -> list[str]:
     """
     sentences = []
     genuine = grouped(row for row in rows if STAND_IN not in row["notes"])
-    groups = {key: scores(mine, column) for key, mine in genuine.items()}
+    groups = {key: scores(members, column) for key, members in genuine.items()}
     paper = {key: figures[0] or 0.0 for key, figures in PAPER.get(name, {}).items()}  # MPSNR
     for sigma in dict.fromkeys(s for s, _ in paper):
         ranked = sorted((n for s, n in paper if s == sigma and n != INPUT and (s, n) in groups),

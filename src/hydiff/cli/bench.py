@@ -137,9 +137,9 @@ def _list_missing(name: str, output: Path, plan: Any) -> None:
     for table in benchmark.SUITES if name == ALL else (name,):
         rows = benchmark.lacking(table, output, plan)
         for row in rows:
-            places = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
+            by_scene = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
             label = f"{table}: {row.name}, σ_y {row.sigma_y}"
-            out.print(f"{label}: {row.left} of {row.cells} missing: {places}", markup=False)
+            out.print(f"{label}: {row.left} of {row.cells} missing: {by_scene}", markup=False)
         left += sum(row.left for row in rows)
     out.print(f"{left} cells have no row")
     if left:
@@ -148,9 +148,9 @@ def _list_missing(name: str, output: Path, plan: Any) -> None:
 
 def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:
     """Print a line for a finished cell."""
-    place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
+    case = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
     err.print(
-        f"{done}/{total} {cell.method} {cell.settings}: {place}: "
+        f"{done}/{total} {cell.method} {cell.settings}: {case}: "
         f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
         markup=False,
     )

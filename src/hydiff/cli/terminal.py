@@ -151,7 +151,7 @@ def print_json(value: Any) -> None:
 
 
 def number(value: float | None) -> str:
-    """Return a number with about four digits; a dash for None and NaN."""
+    """Return a number with four digits, from 10 on with two decimals; a dash for None and NaN."""
     if value is None or value != value:
         return "–"
     return f"{value:.4g}" if abs(value) < 10 else f"{value:.2f}"

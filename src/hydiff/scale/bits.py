@@ -77,7 +77,7 @@ class Bits(NamedTuple):
         self._bytes.put(bands, rows, np.packbits(flags, axis=-1))
 
     def get(self, bands: slice, rows: slice, cols: slice) -> Bools:
-        """Return a block (bands, rows, cols); the slices must have start and stop."""
+        """Return a block (bands, rows, cols); `cols` must have start and stop."""
         first = cols.start // 8
         packed = self._bytes.mapped()[bands, rows, first : -(-cols.stop // 8)]
         flags = np.unpackbits(packed, axis=-1)[..., cols.start - 8 * first : cols.stop - 8 * first]

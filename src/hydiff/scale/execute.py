@@ -169,8 +169,8 @@ def _untouched(plan: FilePlan, left: Any) -> Filled:
 def _copied(plan: FilePlan, whole: api.CubePlan) -> Filled:
     """Copy a cube without gaps, and write a record that states this."""
     output, cube, overwrite = plan.output, plan.cube, plan.overwrite
-    about = {"request": plan.fingerprint, "entries": {"missing_before": 0}, "notes": whole.notes}
-    record = provenance.dated(plan.command, provenance.input_of(plan.hashes), about)
+    facts = {"request": plan.fingerprint, "entries": {"missing_before": 0}, "notes": whole.notes}
+    record = provenance.dated(plan.command, provenance.input_of(plan.hashes), facts)
     paths = provenance.write_together(
         cube, output, record, {}, hashes=plan.hashes, overwrite=overwrite, before=cube
     )

@@ -255,9 +255,9 @@ def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:
     used = {k: v for k, v in request.settings_used.items() if v is not None}  # None: from the scene
     settings = ", ".join(f"{k}={v}" for k, v in used.items())
     settings = settings if request.recipe is None else "as decided before"
-    how = f"{request.method} ({settings})" if settings else str(request.method)
+    method = f"{request.method} ({settings})" if settings else str(request.method)
     count = f"{int(plan.target.sum()):,} of {int((~plan.observed).sum()):,} missing entries"
-    say(f"will fill {count} with {how}")
+    say(f"will fill {count} with {method}")
 
 
 def _size(cube: Cube) -> str:

@@ -108,12 +108,12 @@ def _noise_and_basis(
         y -= scale.low  # in place: windows are large
         y /= scale.span
         np.copyto(y, 0.0, where=~observed)
-        sigma, lines = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+        sigma, window_notes = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
         if chosen is not None:
             sigma, model_notes = modelled(chosen, sigma)
-            lines = [*lines, *model_notes]
+            window_notes = [*window_notes, *model_notes]
         sigmas.append(sigma)
-        notes += [note for note in lines if note not in notes]
+        notes += [note for note in window_notes if note not in notes]
         if shares_space:
             from hydiff.methods import smooth
 

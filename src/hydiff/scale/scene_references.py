@@ -95,10 +95,10 @@ def _check_memory(scene: Scene, images: list[GivenImage]) -> None:
         image.cube.bands * (image.cube.shape[1] * image.cube.shape[2] + rows * cols)
         for image in images
     ]
-    most = base(scene.request) + 8.0 * (COPIES * max(needs) + sum(needs))
-    if most > scene.limits.memory:
+    peak = base(scene.request) + 8.0 * (COPIES * max(needs) + sum(needs))
+    if peak > scene.limits.memory:
         raise BadValue(
-            f"references of this size take {most / 1e6:.0f} MB while they are put onto the grid of "
+            f"references of this size take {peak / 1e6:.0f} MB while they are put onto the grid of "
             f"the scene, and there are {scene.limits.memory / 1e6:.0f}; name fewer of them, crop "
             "them, or give more `memory=`"
         )

@@ -58,12 +58,12 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
     boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
     model = _model(tiled, filled, boxes) if boxes else None
     for box in boxes:
-        around = _widened(box, filled.shape[1:])
+        window = _widened(box, filled.shape[1:])
         inside = [
-            slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, around, strict=True)
+            slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, window, strict=True)
         ]
-        corner = (around[0].start, around[1].start)
-        at, draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
+        corner = (window[0].start, window[1].start)
+        at, draw = error_draws(_gaps(tiled, filled, window), seed, model, corner)
         error = np.zeros((filled.bands, *at.shape), np.float32)
         for number, path in enumerate(paths):
             error[:, at] = draw(number)

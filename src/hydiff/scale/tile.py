@@ -63,8 +63,8 @@ def work(task: TileTask) -> None:
     undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
     if undone:
         filled = _fill(task, cube, [tile for tile, _ in undone], scene_decision.read(task.work))
-        for (tile, tag), (values, about) in zip(undone, filled, strict=True):
-            ledger.keep(task.work, tile, tag, values, about)
+        for (tile, tag), (values, outline) in zip(undone, filled, strict=True):
+            ledger.keep(task.work, tile, tag, values, outline)
         if task.request.chosen is None:
             give_back()  # networks fragment the heap, which would grow from tile to tile
 
