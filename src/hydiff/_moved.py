@@ -33,7 +33,7 @@ class Finder(MetaPathFinder):
 
 
 class Copy(Loader):
-    """Loads a module under its former name, with a warning: a copy of the names of the new one."""
+    """Fills a module of a former name with the names of the new module, and warns."""
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None

@@ -186,7 +186,7 @@ class Cube:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(bands, rows, cols)."""
+        """Numbers of bands, rows and columns."""
         bands, rows, cols = self.values.shape
         return bands, rows, cols
 

@@ -40,7 +40,7 @@ def shell(text: str) -> str:
 
 
 def _option(argument: re.Match[str]) -> str:
-    """Return one argument of a message as command-line option."""
+    """Return an argument in a message as a command-line option."""
     name, value = argument[1], argument[2].strip("'")
     if name in SETTINGS:
         return f"--set {name}={value}"

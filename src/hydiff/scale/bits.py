@@ -238,7 +238,7 @@ class Gaps(NamedTuple):
 
 
 def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
-    """Return the gaps of a mask, without the pixels to fill.
+    """Return the gaps of a mask; which pixels to fill is not yet determined.
 
     missing, screened (withheld) and region: (rows, cols); None = no pixel withheld, any region.
     """
@@ -249,9 +249,7 @@ def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
 
 
 def _aimed(gaps: Gaps, request: Request) -> Gaps:
-    """Return the gaps with the pixels to fill, and the numbers of pixels left because of max_gap or
-    outside.
-    """
+    """Return the gaps with the pixels to fill, and counts of those left by max_gap or outside."""
     aimed, left = gaps.wanted.copy(), Counter[str]()
     for reason, pixels in rule.unfilled_pixels(gaps.missing, request.max_gap, request.outside):
         left[reason] += int((aimed & pixels).sum())

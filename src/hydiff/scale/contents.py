@@ -12,13 +12,8 @@ from hydiff.methods import user_code
 from hydiff.reference.image_choice import files_of
 from hydiff.request import Request
 
-FILES = (
-    "observed",
-    "missing",
-    "quality",
-    "input_uncertainty",
-    "region",
-)  # options that may name one file
+# options that may name one file
+FILES = ("observed", "missing", "quality", "input_uncertainty", "region")
 IMAGES = ("reference", "reference_missing")  # options that name any number of files
 
 

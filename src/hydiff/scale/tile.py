@@ -44,7 +44,7 @@ class TileTask(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """A tile, with the tag that its marker must have."""
+    """A tile and its tag, by which a finished tile is recognised."""
 
     tile: Tile
     tag: str  # fingerprint of the inputs and the decision that the tile belongs to
