@@ -62,6 +62,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    """Return a public name, imported from its module at the first use."""
     if name in ("metrics", "report"):
         return import_module(f"hydiff.{name}")
     if name not in _HOME:

@@ -33,6 +33,8 @@ class Finder(MetaPathFinder):
 
 
 class Copy(Loader):
+    """Fills a module of a former name with the names of the new module, and warns."""
+
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 

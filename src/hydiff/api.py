@@ -338,9 +338,9 @@ def _solved(plan: CubePlan, job: Job, progress: Progress) -> tuple[Estimate, Dec
     noise = sigma_per_band(request.sigma_y, cube)
     if request.chosen is not None:
         return estimate(cube, observed, request.chosen, noise, job, progress), None
-    how: dict[str, Any] = {"budget": request.budget, "recipe": request.recipe}
-    how |= {"prior": not request.no_prior, "max_error": request.max_error, "progress": progress}
-    return auto.fill(cube, observed, plan.target, noise, job, **how)
+    options: dict[str, Any] = {"budget": request.budget, "recipe": request.recipe}
+    options |= {"prior": not request.no_prior, "max_error": request.max_error, "progress": progress}
+    return auto.fill(cube, observed, plan.target, noise, job, **options)
 
 
 def write(

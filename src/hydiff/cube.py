@@ -71,6 +71,7 @@ class Lazy:
         self.chunks, self.ndim = chunks, 3
 
     def __getitem__(self, key: Any) -> Array:
+        """Return the indexed part: integers, slices with a positive step, and `...`."""
         keys = key if isinstance(key, tuple) else (key,)
         if len(keys) > 3 + (Ellipsis in keys):
             raise IndexError(f"{len(keys)} indices for the three axes of a cube")
@@ -118,6 +119,7 @@ class Scale(NamedTuple):
 
     @property
     def span(self) -> Any:
+        """high - low, in the cube's own unit."""
         return self.high - self.low
 
     @property
@@ -126,11 +128,13 @@ class Scale(NamedTuple):
         return np.reshape(self.span, -1)
 
     def to_unit(self, values: Any) -> Any:
+        """Return values of the cube's own unit on the unit range."""
         unit = values - self.low
         unit /= self.span  # in place: cubes are large
         return unit
 
     def from_unit(self, values: Any) -> Any:
+        """Return values of the unit range in the cube's own unit."""
         restored = values * self.span
         restored += self.low
         return restored
@@ -152,7 +156,7 @@ class Cube:
     band_names: tuple[str, ...] | None = None
     valid: Values | None = None  # of bool: (rows, cols), or (bands, rows, cols); a validity layer
     missing_rule: Callable[[Array], Bools] | None = None  # True where the product marks as missing
-    withheld_rule: Callable[[Array], Bools] | None = None  # of these, withheld, not lost (clouds)
+    withheld_rule: Callable[[Array], Bools] | None = None  # True where withheld, not lost (clouds)
     attrs: Mapping[str, Any] = field(default_factory=dict)  # all other attributes, unchanged
     path: Path | None = None  # the file it was read from
     format: str | None = None  # the io module that read it
@@ -182,6 +186,7 @@ class Cube:
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """Numbers of bands, rows and columns."""
         bands, rows, cols = self.values.shape
         return bands, rows, cols
 
@@ -195,6 +200,7 @@ class Cube:
 
     @property
     def nbytes(self) -> int:
+        """Size of the values in bytes, if they were in memory."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -227,6 +233,7 @@ class Cube:
         row0, col0 = (s.indices(n)[0] for s, n in zip((rows, cols), self.shape[1:], strict=True))
 
         def per_band(entry: Any) -> Any:
+            """Return the entries of the chosen bands; None stays None."""
             return None if entry is None else entry[bands]
 
         return replace(
@@ -469,7 +476,7 @@ def unit_scale(values: Array, observed: Bools, good: Bools) -> Scale:
             "scale them, or mark what is no measurement as missing"
         )
     margin = 0.05 * (high - low)
-    if margin == 0:  # a constant cube: any span that is not lost in rounding beside its value
+    if margin == 0:  # a constant cube: any span that does not vanish in rounding
         margin = max(0.5, 1e-3 * abs(low))
     return Scale(float(low - margin), float(high + margin))
 
@@ -549,6 +556,7 @@ def listed(nodata: Nodata) -> tuple[float, ...]:
 
 
 def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple[float, ...] | None:
+    """Return the affine transform of a window whose first pixel is (rows, cols)."""
     if transform is None:
         return None
     a, b, c, d, e, f = transform

@@ -58,8 +58,10 @@ def observed_of(y: Tensor, physics: Any) -> Tensor:
     if not bool(((mask == 0) | (mask == 1)).all()):
         raise BadValue("the mask has other values than 0 and 1; compare it first, such as mask > 0")
     if not isinstance(y, Tensor) or y.ndim != 4:
-        found = f"y of the shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ShapeMismatch(f"expected a tensor (batch, bands, rows, cols), found {found}")
+        description = (
+            f"y of the shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        )
+        raise ShapeMismatch(f"expected a tensor (batch, bands, rows, cols), found {description}")
     try:
         return (mask != 0).expand(y.shape)
     except RuntimeError:

@@ -40,6 +40,7 @@ def shell(text: str) -> str:
 
 
 def _option(argument: re.Match[str]) -> str:
+    """Return an argument in a message as a command-line option."""
     name, value = argument[1], argument[2].strip("'")
     if name in SETTINGS:
         return f"--set {name}={value}"
@@ -134,20 +135,20 @@ def check_memory_limit() -> None:
     """Raise BadValue if a limit of address space (`ulimit -v`) leaves too little for computations.
 
     Numerical libraries do not report a lack of memory: OpenBLAS retries to allocate its 32 MB per
-    thread forever, or ends the process.  With LEAST_ROOM left it can allocate them at the start;
-    arrays, which raise an error if they do not fit, take the rest later.
+    thread forever, or ends the process.  With LEAST_ROOM free it can allocate them at the start.
+    Arrays use the rest later, and raise an error if they do not fit.
     """
     if find_spec("resource") is None:  # Windows has no such limits
         return
     import resource
 
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if most == resource.RLIM_INFINITY:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
         return
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    if most - taken < LEAST_ROOM:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if limit - used < LEAST_ROOM:
         raise BadValue(
-            f"out of memory: the limit of this process (ulimit -v) leaves {(most - taken) >> 20} "
+            f"out of memory: the limit of this process (ulimit -v) leaves {(limit - used) >> 20} "
             f"MB, expected {LEAST_ROOM >> 20} MB or more to compute in; raise the limit"
         )
 

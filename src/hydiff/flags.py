@@ -64,14 +64,14 @@ LAYERS = {  # of a fill; each is (bands, rows, cols)
 
 def attributes(name: str) -> dict[str, Any]:
     """Return the CF attributes of a layer."""
-    about = LAYERS[name]
-    if not about.bits:
-        return {"long_name": about.text}
+    layer = LAYERS[name]
+    if not layer.bits:
+        return {"long_name": layer.text}
     return {
-        "long_name": about.text,
+        "long_name": layer.text,
         "standard_name": "status_flag",
-        "flag_masks": np.array(list(about.bits), np.uint8),
-        "flag_meanings": " ".join(about.bits.values()),
+        "flag_masks": np.array(list(layer.bits), np.uint8),
+        "flag_meanings": " ".join(layer.bits.values()),
     }
 
 
@@ -154,9 +154,9 @@ def shares(counts: Mapping[str, Any]) -> list[str]:
     filled = counts.get(FLAGS[FILLED], 0)
     lines = []
     if isinstance(filled, int) and filled:
-        some = {words: counts.get(FLAGS[bit], 0) for bit, words in IN_WORDS.items()}
-        each = ((words, n) for words, n in some.items() if isinstance(n, int) and n)
-        lines += [f"{100 * n / filled:.3g} % {words}" for words, n in each]
+        by_flag = {words: counts.get(FLAGS[bit], 0) for bit, words in IN_WORDS.items()}
+        present = ((words, n) for words, n in by_flag.items() if isinstance(n, int) and n)
+        lines += [f"{100 * n / filled:.3g} % {words}" for words, n in present]
     changed = counts.get(FLAGS[CHANGED], 0)
     if isinstance(changed, int) and changed:
         lines.append(f"{changed:,} measured values changed, as requested")

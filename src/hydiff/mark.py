@@ -105,9 +105,8 @@ class Mark:
             shares = np.array([either[band].mean() for band in range(either.shape[0])])
             both = replace(self, filled=either, **_shares(shares))
         elif self.by_band is not None and before.by_band is not None:
-            shares = np.minimum(
-                before.by_band + self.by_band, 1
-            )  # counts entries filled twice double
+            # an upper bound: entries that both fills have filled are counted twice
+            shares = np.minimum(before.by_band + self.by_band, 1)
             both = replace(self, filled=None, **_shares(shares))
         else:
             both = replace(self, filled=None, by_band=None, share=math.nan)
@@ -181,6 +180,7 @@ def of_fill(
 
 
 def _shares(by_band: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the fields `by_band` (bands,) and `share`, their mean, of a mark."""
     return {"by_band": by_band, "share": float(by_band.mean()) if len(by_band) else math.nan}
 
 
@@ -266,6 +266,7 @@ def bounded(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: Any, depth: int) -> Any:
+    """Return a value for a record: nested at most `depth` deep, without long lists and texts."""
     if isinstance(value, Mapping) and depth:
         items = list(value.items())[:LONGEST_LIST]
         return {str(k)[:LONGEST_NOTE]: _short(v, depth - 1) for k, v in items}

@@ -54,7 +54,10 @@ def mpsnr(x: Array, truth: Array, where: Bools | None = None) -> float:
 
 
 def mssim(x: Array, truth: Array, where: Bools | None = None) -> float:
-    """Mean over bands of the SSIM of windows centred on counted entries; NaN for a side < 11."""
+    """Mean over bands of the SSIM of windows centred on counted entries.
+
+    It is NaN if a side is shorter than 11 pixels.
+    """
     return _mean_of_bands(ssim_map(x, truth), where)
 
 
@@ -163,6 +166,7 @@ def _feature_rmse(
     bands: tuple[int, ...],
     where: Bools | None,
 ) -> float:
+    """Return the RMSE of a feature over counted pixels where all of its bands are finite."""
     chosen = list(bands)
     where_chosen = where if where is None or where.ndim == 2 else where[chosen]
     a, b, both = _spectra(x[chosen], truth[chosen], where_chosen)
@@ -236,10 +240,12 @@ def calibration(
     The CRPS assumes Gaussian errors.
     """
     error, std = errors_and_bars(x, truth, sigma)
-    half, most, nearly = (_mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals)
+    covered_50, covered_80, covered_95 = (
+        _mean((np.abs(error) <= q * std).astype(np.float64)) for q in intervals
+    )
     rms = np.full_like(std, np.sqrt(_mean(error**2)))
     crps, constant = (_mean(scoring.crps_normal(error, scale)) for scale in (std, rms))
-    return Calibration(half, most, nearly, crps, constant, error.size)
+    return Calibration(covered_50, covered_80, covered_95, crps, constant, error.size)
 
 
 def errors_and_bars(x: Array, truth: Array, sigma: Array) -> tuple[Floats, Floats]:
@@ -263,6 +269,7 @@ class ScoreTable(list[tuple[str, float, float | None]]):
 
 
 def _digits(value: float | None) -> str:
+    """Return a score with four digits; a dash for None and NaN."""
     return "–" if value is None or value != value else f"{value:.4g}"
 
 
@@ -360,6 +367,7 @@ def _summaries(
     similarity = ssim_map(x, truth)
 
     def row(where: Bools | None) -> dict[str, float]:
+        """Return the measures over the entries where `where` is True, by the keys of `LABELS`."""
         by_band = nrmse_per_band(x, truth, where)
         return {
             "nrmse_median": _median(by_band),
@@ -377,6 +385,7 @@ def _summaries(
 
 
 def _check(name: str, shape: tuple[int, ...] | None, *expected: tuple[int, ...]) -> None:
+    """Raise ShapeMismatch unless a shape is one of those expected; None passes."""
     if shape is not None and shape not in expected:
         shapes = " or ".join(str(e) for e in expected)
         raise ShapeMismatch(
@@ -393,6 +402,7 @@ def _with_gaps(cube: Cube, good: Bools) -> Floats:
 
 
 def _range_of(truth: Floats) -> Scale:
+    """Return the unit scale from the minimum to the maximum of the finite values."""
     valid = truth[np.isfinite(truth)]
     if valid.size == 0:
         raise BadValue("the truth has no valid entry in any good band; nothing can be scored")
@@ -401,6 +411,7 @@ def _range_of(truth: Floats) -> Scale:
 
 
 def _counted(x: Array, truth: Array, where: Bools | None) -> Bools:
+    """Return True where both arrays are finite and `where`, if given, is True."""
     both: Bools = np.isfinite(x) & np.isfinite(truth)
     return both if where is None else both & where
 
@@ -416,6 +427,7 @@ def _median(values: Floats) -> float:
 
 
 def _share_above(values: Floats, bound: float) -> float:
+    """Return the share of the finite values that exceed a bound."""
     return _mean((values[np.isfinite(values)] > bound).astype(np.float64))
 
 
@@ -432,16 +444,19 @@ def _per_band(values: Array, where: Bools) -> Floats:
 
 
 def _mse_per_band(x: Array, truth: Array, where: Bools | None) -> Floats:
+    """(bands,) mean squared error over the counted entries."""
     counted = _counted(x, truth, where)
     out = np.zeros(counted.shape)
     return _per_band(np.subtract(x, truth, out=out, where=counted, dtype=np.float64) ** 2, counted)
 
 
 def _psnr(mse: Floats) -> Floats:
+    """PSNR in dB with peak 1, at most CAP."""
     return np.asarray(-10 * np.log10(np.maximum(mse, 10 ** (-CAP / 10))))
 
 
 def _mean_of_bands(values: Floats, where: Bools | None) -> float:
+    """Return the mean over bands of the mean of each band's finite entries inside `where`."""
     return _mean(_per_band(values, _counted(values, values, where)))
 
 

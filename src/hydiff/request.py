@@ -57,6 +57,7 @@ FILES = ("var", *MASKS, "report", "samples", "unmarked", "compact", "pretrain")
 RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 MAX_SHIFT = 5.0  # px by which a reference may be displaced from the cube
 
+# groups of options in --help; those of METHOD and VALUES are shown together
 METHOD, GAPS, VALUES, RUN, OUTPUT = "How", "What to fill", "How", "More", "Output"
 
 
@@ -284,13 +285,13 @@ class Request:
 
     def _check_reference(self) -> None:
         """Refuse reference options that are invalid or do not go with the method."""
-        able = self.method == DEFAULT or "references" in declared(self.method).asks
-        if self.reference and not able:
+        takes_references = self.method == DEFAULT or "references" in declared(self.method).asks
+        if self.reference and not takes_references:
             raise BadValue(
                 f"`reference=` goes with the method '{DEFAULT}', which finds out whether it helps, "
                 f"not with {self.method}: leave one of them out"
             )
-        if able and self.method != DEFAULT and not self.reference:
+        if takes_references and self.method != DEFAULT and not self.reference:
             raise BadValue(
                 f"the method {self.method!r} fills from another image: give `reference=`"
             )

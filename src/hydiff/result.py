@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OVERDUE = 0.2  # least time left, as a share of the time so far, when no step is done yet
 WIDEST = 88  # characters of a text in `repr`
 NOTES = 5  # number of notes that `repr` shows
+# texts of the expected scores in `repr`
 SCORES = {"nrmse": "NRMSE {:.3g}", "mpsnr": "MPSNR {:.3g} dB", "sam": "SAM {:.3g}°"}
 
 
@@ -35,7 +36,7 @@ class Step(NamedTuple):
     log: Mapping[str, Any] = {}  # losses and monitors of this step, numbers or 0-d tensors
     state: Callable[[], Mapping[str, Any]] | None = None  # tensors to resume from, if supported
     sigma: Any = None  # (bands, rows, cols) posterior std of x on the unit range, if requested
-    how: str = ""  # the engine that ran it, if there is a choice
+    how: str = ""  # the engine or the worker that ran it, if there is a choice
     excess: Any = None  # (bands, rows, cols) by how much the variance is larger here than usual
     phase: str = ""  # name of the current part, in fills with parts of different duration
 
@@ -85,6 +86,7 @@ class Meter:
         self._share = 0.0
 
     def step(self, step: Step) -> None:
+        """Receive a step of the fill."""
         self._last = step
 
     def read(self) -> Reading:
@@ -98,7 +100,7 @@ class Meter:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text, in the largest unit of which it has two or more.
+    """Return a duration as text: in hours or minutes if it is two of them or longer, else seconds.
 
     >>> duration(0.2), duration(100), duration(500), duration(2 * 3600)
     ('1 s', '100 s', '8 min', '2 h')
@@ -203,8 +205,8 @@ class Result:
         """
         from hydiff.io import provenance
 
-        how: dict[str, Any] = {"overwrite": overwrite, "unmarked": unmarked, "compact": compact}
-        return provenance.save(self, path, **how)
+        options: dict[str, Any] = {"overwrite": overwrite, "unmarked": unmarked, "compact": compact}
+        return provenance.save(self, path, **options)
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a Dataset of the filled cube, the mask `filled` and the `layers` of the fill.
@@ -219,8 +221,8 @@ class Result:
         dims = [array.dims[i] for i in band_order([str(d) for d in array.dims])]
         data: dict[Any, Any] = {array.name or "cube": array, "filled": (dims, self.filled)}
         data |= {name: (dims, layer, attributes(name)) for name, layer in self.layers.items()}
-        about = {"method": self.method, "seed": self.seed}
-        return xarray.Dataset(data, attrs=about).transpose(*array.dims)
+        metadata = {"method": self.method, "seed": self.seed}
+        return xarray.Dataset(data, attrs=metadata).transpose(*array.dims)
 
 
 def facts(result: Result) -> list[tuple[str, str]]:
@@ -245,6 +247,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
 
 
 def _described(cube: Cube) -> str:
+    """Return the shape, dtype and wavelength range of a cube as text."""
     bands, rows, cols = cube.shape
     text = f"{bands} bands × {rows} rows × {cols} cols, {cube.dtype}"
     if cube.wavelengths is None:

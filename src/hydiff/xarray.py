@@ -120,11 +120,11 @@ class DatasetAccessor:
         name, array = self._variable(name)
         filled = array.hydiff.fill(*args, **options)
         layers = {layer: f"{name}_{layer}" for layer in LAYERS if layer in filled.coords}
-        before = self._dataset[name].attrs.get("ancillary_variables", "")
+        names = self._dataset[name].attrs.get("ancillary_variables", "")
         for layer in layers.values():
-            before = linked(before, layer)
+            names = linked(names, layer)
         values = filled.variable.copy(deep=False)
-        values.attrs["ancillary_variables"] = before
+        values.attrs["ancillary_variables"] = names
         new = {layers[layer]: filled.coords[layer].variable for layer in layers}
         return self._dataset.assign({name: values, **new})
 
@@ -152,6 +152,7 @@ class DatasetAccessor:
         return self._variable(name)[1]
 
     def _variable(self, name: str | None) -> tuple[str, xr.DataArray]:
+        """Return the name and the array of a variable, by default the only cube; see `variable`."""
         dataset = self._dataset
         layers = {f"{k}_{layer}" for k in dataset.data_vars for layer in LAYERS}
         cubes = [str(k) for k, v in dataset.data_vars.items() if v.ndim == 3 and k not in layers]
@@ -196,6 +197,7 @@ def _check_dims(array: xr.DataArray) -> None:
 
 
 def _check_same_place(array: xr.DataArray, truth: xr.DataArray) -> None:
+    """Raise ShapeMismatch unless two arrays have the same coordinates."""
     try:
         xr.align(array.drop_vars(LAYERS, errors="ignore"), truth, join="exact", copy=False)
     except ValueError as error:
@@ -263,21 +265,21 @@ def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray
     """Return the array with layers (bands, rows, cols) as coordinates, named in its attributes."""
     order, units = _order(array), array.attrs.get("units")
     name = array.attrs.get("standard_name")
-    about = {
+    attributes = {
         "filled": {**FLAG_ATTRIBUTES, "flag_values": np.array(FLAG_VALUES, np.int8)},
         "sigma": {"long_name": "1-sigma error of the values that were filled by hydiff"}
         | ({"units": units} if units is not None else {}),
     }
     if name is not None:
-        about["filled"]["standard_name"] = f"{name} status_flag"
-        about["sigma"]["standard_name"] = f"{name} standard_error"
-    before = array.attrs.get("ancillary_variables", "")
+        attributes["filled"]["standard_name"] = f"{name} status_flag"
+        attributes["sigma"]["standard_name"] = f"{name} standard_error"
+    names = array.attrs.get("ancillary_variables", "")
     for layer, values in layers.items():
         if values is not None:
-            variable = xr.Variable(order, values, about[layer]).transpose(*array.dims)
+            variable = xr.Variable(order, values, attributes[layer]).transpose(*array.dims)
             array = array.assign_coords({layer: variable})
-            before = linked(before, layer)
-    return array.assign_attrs(ancillary_variables=before)
+            names = linked(names, layer)
+    return array.assign_attrs(ancillary_variables=names)
 
 
 def _limits(memory: str | None, tile: int | None, overlap: int | None) -> Limits:
@@ -298,8 +300,9 @@ def _filled_in_chunks(
 ) -> xr.DataArray:
     """Return `ArrayAccessor.fill` of a Dask array."""
     request = _request(options)
-    thin = array.copy(data=np.broadcast_to(np.zeros((), array.dtype), array.shape))
-    cube, mask = api.cube_and_mask(_cube(thin), **masks)
+    placeholder = array.copy(data=np.broadcast_to(np.zeros((), array.dtype), array.shape))
+    # only the metadata of this cube is used; all of its zeros are one element in memory
+    cube, mask = api.cube_and_mask(_cube(placeholder), **masks)
     chunks = array.transpose(*_order(array)).data
     values, filled, sigma = chunked.fill(chunks, cube, mask, request, sizes)
     variable = xr.Variable(_order(array), values).transpose(*array.dims)
@@ -316,10 +319,12 @@ def _request(options: Mapping[str, Any]) -> Request:
         from hydiff.auto import read_recipe
 
         arguments["recipe"] = read_recipe(arguments["recipe"])
-    unable = [name for name in ("denoise", "checkpoint", "resume", "progress") if options.get(name)]
-    if unable:
+    unsupported = [
+        name for name in ("denoise", "checkpoint", "resume", "progress") if options.get(name)
+    ]
+    if unsupported:
         raise BadValue(
-            f"{', '.join(f'`{name}=`' for name in unable)}: needs the whole array in memory; "
+            f"{', '.join(f'`{name}=`' for name in unsupported)}: needs the whole array in memory; "
             "load it, or leave this out"
         )
     request = Request(**arguments, settings=settings) if settings else Request(**arguments)

@@ -27,7 +27,7 @@ INPUT = "input"  # the zero-filled measurement itself
 BAND = "band"  # in place of a noise level: a level for each band
 BAND_RANGE = (0.02, 0.3)  # range of these levels, which are the same for every seed
 ESTIMATED = "estimated"  # the method estimates the noise level
-# settings that are not of the method
+# keys of `Cell.settings` that are not settings of the method
 OWN_KEYS = ("preset", "tuned", "offline", "budget", "noise", "reference")
 HANDED_IN = ("weights", "wavelengths", "space", "references")  # left out of the settings in a row
 TRAINED = "trained by"  # first words of the note on training before the fill
@@ -54,10 +54,12 @@ class Cell:
 
     @property
     def noisy(self) -> bool:
+        """Whether the measurement has noise."""
         return self.sigma_y != 0
 
     @property
     def learned(self) -> bool:
+        """Whether the method fits a network."""
         return self.method in METHODS and METHODS[self.method].learned
 
     @property
@@ -65,6 +67,7 @@ class Cell:
         return self.method in METHODS and METHODS[self.method].needs_torch
 
     def own(self, key: str) -> Any:
+        """Return an entry of `settings` by its key; None if there is none."""
         return json.loads(self.settings).get(key)
 
 
@@ -185,8 +188,8 @@ def score(damaged: Damaged, truth: Floats, estimate: CellEstimate) -> tuple[dict
     pasted = np.where(observed, y, raw)
     reported, other = (raw, pasted) if cell.noisy else (pasted, raw)
     scores = metrics.score(reported, truth, ~observed, raw=other)
-    second = scores.raw or {}
-    composited, plain = (second, scores.everywhere) if cell.noisy else (scores.everywhere, second)
+    others = scores.raw or {}
+    composited, plain = (others, scores.everywhere) if cell.noisy else (scores.everywhere, others)
     parts = {"all": scores.everywhere, "missing": scores.missing or {}}
     parts |= {"composited": composited, "raw": plain}
     row = asdict(cell) | {f"{part}_{k}": v for part in parts for k, v in parts[part].items()}
@@ -296,6 +299,7 @@ def _validated(damaged: Damaged, device: str) -> CellEstimate:
 
 
 def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a row lists: all but HANDED_IN."""
     return {k: v for k, v in settings.items() if k not in HANDED_IN}
 
 
@@ -321,14 +325,14 @@ def tuned(group: Sequence[Damaged], device: str) -> list[tuple[dict[str, Any], s
     """
     began = time.perf_counter()
     hidden = [_moved(d.observed) for d in group]
-    rest = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
-    usable = [i for i, h in enumerate(hidden) if h.any() and rest[i].observed.any()]
+    reduced = [d._replace(observed=d.observed & ~h) for d, h in zip(group, hidden, strict=True)]
+    usable = [i for i, h in enumerate(hidden) if h.any() and reduced[i].observed.any()]
     candidates = [{}, *TUNING.get(group[0].cell.method, [])]
     errors: dict[int, list[float]] = {i: [] for i in usable}
     for candidate in candidates if usable else []:
         trial = candidate | SHORT.get(group[0].cell.method, {})
-        changes = [_with(rest[i].cell, trial) for i in usable]
-        fits = _filled([rest[i] for i in usable], device, changes)
+        changes = [_with(reduced[i].cell, trial) for i in usable]
+        fits = _filled([reduced[i] for i in usable], device, changes)
         for i, fit in zip(usable, fits, strict=True):
             square = (fit.raw - group[i].y)[hidden[i]] ** 2
             rmse = float(np.sqrt(square.mean()))

@@ -50,6 +50,7 @@ class SuiteChoice:
         return tuple(m for m in self.methods or () if is_own(m))
 
     def wants(self, method: str) -> bool:
+        """Return whether a method is to be run."""
         return self.methods is None or method in self.methods
 
     def fits(self, scene: str, mask: str) -> bool:
@@ -57,7 +58,10 @@ class SuiteChoice:
         return self.columns.get(scene, scenes.columns(scene)) >= columns_needed(mask)
 
     def chosen(self, masks: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the masks of the caller, else of a suite; in a quick run at most two, that fit."""
+        """Return the masks of the caller, else those of a suite.
+
+        A quick run takes at most two of the suite that fit its scene, or `stripes` in their place.
+        """
         if self.masks or not self.quick:
             return self.masks or masks
         fit = [m for m in masks if self.fits(scenes.QUICK, m)]

@@ -65,15 +65,15 @@ def write_figures(
     The fills are stored: they can be computed on one machine and drawn on another.
     report: called with a line about each figure that is left out.
     """
-    place = folder / "figures"
-    (place / "cells").mkdir(parents=True, exist_ok=True)
+    target = folder / "figures"
+    (target / "cells").mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    cases = dict(_cases(place / "cells", plan, files, device, report))
-    # all fills before drawing, for which a machine with a GPU may lack packages
+    cases = dict(_cases(target / "cells", plan, files, device, report))
+    # fill all cases first: the packages for drawing may be absent from a machine with a GPU
     for case in cases.values():
         case()
     for name, case in cases.items():
-        paths += _pictures(case(), place, name, report)
+        paths += _pictures(case(), target, name, report)
     names = ("noiseless", "noisy", "widths", "best", "time")
     rows = {n: [r for r in records.read(folder / f"{n}.csv") if r["missing_mpsnr"]] for n in names}
     curves: dict[str, tuple[Rows, Callable[[Rows], Figure]]] = {
@@ -84,7 +84,7 @@ def write_figures(
     }
     for name, (curve_rows, curve) in curves.items():
         if curve_rows:
-            paths += _save(curve(curve_rows), place / f"quality-{name}")
+            paths += _save(curve(curve_rows), target / f"quality-{name}")
         else:
             report(f"no figure quality-{name}: run its table first")
     return paths
@@ -111,17 +111,17 @@ def _cases(
             yield TRAINED, partial(trained_case, cache, offline, device)
 
 
-def _pictures(case: Case, place: Path, name: str, report: Callable[[str], Any]) -> list[Path]:
+def _pictures(case: Case, folder: Path, name: str, report: Callable[[str], Any]) -> list[Path]:
     """Draw single bands of a case and, unless it is about training, all other figures."""
     paths: list[Path] = []
     for band in BANDS:
         if band <= len(case.truth):
-            paths += _save(band_panels(case, band), place / f"{name}-band-{band}")
+            paths += _save(band_panels(case, band), folder / f"{name}-band-{band}")
         else:
             report(f"no figure {name}-band-{band}: the scene has {len(case.truth)} bands")
     if name != TRAINED:
         for kind, draw in (("panels", panels), ("spectra", spectra), ("distance", distances)):
-            paths += _save(draw(case), place / f"{name}-{kind}")
+            paths += _save(draw(case), folder / f"{name}-{kind}")
     return paths
 
 
@@ -132,11 +132,11 @@ def spectra(case: Case) -> Figure:
     known = case.observed.any(axis=0)
     gap: Bools = np.asarray(~(known if not known.all() else case.observed.all(axis=0)))
     rim: Bools = gap & ndimage.binary_dilation(np.asarray(~gap))
-    places = {"centre of a gap": deepest(gap), "rim of a gap": deepest(rim)}
+    pixels = {"centre of a gap": deepest(gap), "rim of a gap": deepest(rim)}
     figure = new_figure(WIDTH, 4.6)
     bands = np.arange(1, len(case.truth) + 1)
     grid = figure.subplots(2, 2, height_ratios=(3, 2))
-    for (whole, part), (where, (row, col)) in zip(grid.T, places.items(), strict=True):
+    for (whole, part), (where, (row, col)) in zip(grid.T, pixels.items(), strict=True):
         truth = case.truth[:, row, col]
         zoom = _roughest(truth)
         for axis, shown in ((whole, slice(None)), (part, zoom)):
@@ -154,7 +154,7 @@ def spectra(case: Case) -> Figure:
 
 
 def _roughest(spectrum: Floats) -> slice:
-    """Return the sixth of the bands in which a spectrum varies most: a rule, not a choice."""
+    """Return the sixth of the bands in which a spectrum varies most."""
     n = max(len(spectrum) // 6, min(3, len(spectrum)))
     moves = np.abs(np.diff(spectrum, prepend=spectrum[0]))
     start = int(np.argmax(np.convolve(moves, np.ones(n), mode="valid")))
@@ -210,14 +210,16 @@ def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], floa
     """
 
     def key(row: Row) -> tuple[str, ...]:
+        """Return the values of the columns `same`."""
         return tuple(row[column] for column in same)
 
     seeds: dict[tuple[str, ...], list[float]] = {}
     for row in _by_name(rows).get("smooth", []):
         seeds.setdefault(key(row), []).append(float(row["missing_mpsnr"]))
-    smooth = {place: fmean(scores) for place, scores in seeds.items()}
+    smooth = {case: fmean(scores) for case, scores in seeds.items()}
 
     def gain(row: Row) -> float | None:
+        """Return the gain of a row over `smooth` in dB."""
         if smooth and key(row) not in smooth:
             return None
         return float(row["missing_mpsnr"]) - smooth.get(key(row), 0.0)
@@ -234,6 +236,7 @@ def against_noise(rows: Rows) -> Figure:
 
 
 def against_width(rows: Rows) -> Figure:
+    """Draw the MPSNR of the gaps against their width."""
     return _against(
         [r for r in rows if r["missing_mpsnr"]],
         lambda row: float(row["mask"].removeprefix("width-")),
@@ -259,13 +262,13 @@ def _against(
     axis = figure.subplots()
     i = 0
     for name, method_rows in _by_name([r for r in rows if score(r) is not None]).items():
-        places = sorted({at(r) for r in method_rows})
-        cases = [{tuple(r[k] for k in same) for r in method_rows if at(r) == v} for v in places]
+        values = sorted({at(r) for r in method_rows})
+        cases = [{tuple(r[k] for k in same) for r in method_rows if at(r) == v} for v in values]
         shared = set.intersection(*cases)
-        if len(places) > 1 and shared:
+        if len(values) > 1 and shared:
             case_rows = [r for r in method_rows if tuple(r[k] for k in same) in shared]
-            means = [fmean(score(r) or 0.0 for r in case_rows if at(r) == v) for v in places]
-            _curve(axis, i, name, places, means)
+            means = [fmean(score(r) or 0.0 for r in case_rows if at(r) == v) for v in values]
+            _curve(axis, i, name, values, means)
             i += 1
     _label(axis, *labels)
     _legend(figure, axis, 2)
@@ -273,6 +276,7 @@ def _against(
 
 
 def _by_name(rows: Rows) -> dict[str, list[Row]]:
+    """Return the rows of each method by its label, without those of the input."""
     methods: dict[str, list[Row]] = {}
     for row in rows:
         if row["method"] != INPUT:
@@ -288,6 +292,7 @@ def _style(i: int) -> dict[str, Any]:
 def _curve(
     axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float], size: float = 3
 ) -> None:
+    """Draw a curve with the markers, colour and dashes of curve i."""
     marker = MARKERS[(i + i // 8) % 8]
     axis.plot(x, y, ms=size, lw=1, label=name, marker=marker, **_style(i))
 
@@ -316,6 +321,7 @@ def _plain_log(axis: Any) -> None:
 
 
 def _label(axis: Axes, x: str, y: str) -> None:
+    """Label the axes, and give them the common style of all figures."""
     axis.set_xlabel(x, fontsize=8)
     axis.set_ylabel(y, fontsize=8)
     axis.tick_params(labelsize=7)

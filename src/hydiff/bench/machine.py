@@ -42,15 +42,16 @@ def _peak_of_process() -> float | None:
 
 def device_of(method: str, device: str) -> str:
     """Return the name of the device on which a method runs here."""
-    place = f"{CPU} {platform.machine()}, {os.cpu_count()} cores"
+    cpu = f"{CPU} {platform.machine()}, {os.cpu_count()} cores"
     if not _on_gpu(method, device):
-        return place
+        return cpu
     import torch
 
     gpu = torch.cuda.get_device_name()
-    return f"{gpu} and {place}" if method == auto.NAME else gpu
+    return f"{gpu} and {cpu}" if method == auto.NAME else gpu
 
 
 def _on_gpu(method: str, device: str) -> bool:
-    may = method == auto.NAME or (method in METHODS and METHODS[method].needs_torch)
-    return may and device != "cpu" and has_torch() and torch_device(device).type == "cuda"
+    """Return whether a method uses a GPU of this machine."""
+    can_use_gpu = method == auto.NAME or (method in METHODS and METHODS[method].needs_torch)
+    return can_use_gpu and device != "cpu" and has_torch() and torch_device(device).type == "cuda"

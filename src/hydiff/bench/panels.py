@@ -36,7 +36,7 @@ CASES = {
     "noisy": ("published-3", 0.1),
     "frames": ("frames", 0.0),
 }
-# a case: networks trained offline, and one that is not
+# name and mask of the case with networks trained offline, and one that is not
 TRAINED, TRAINED_MASK = "trained", "published-3"
 BANDS = (100, 150)  # shown in the paper, counted from 1
 DPI = 300
@@ -56,13 +56,13 @@ def fill_case(
     cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
 ) -> Case:
     """Fill the first scene of a plan by all methods shown; read the fills that are in the cache."""
-    named = {}
+    by_name = {}
     for method in SHOWN:
         if plan.methods is None or method in plan.methods:
             settings = json.dumps({"budget": plan.budget} if method == AUTO else {})
             wanted = Cell(method, plan.scenes[0], mask, sigma, 0, settings)
-            (named[labelled(method)],) = seeded(replace(plan, seeds=1), wanted)
-    return _case(cache, plan.scenes[0], mask, sigma, named, files, device)
+            (by_name[labelled(method)],) = seeded(replace(plan, seeds=1), wanted)
+    return _case(cache, plan.scenes[0], mask, sigma, by_name, files, device)
 
 
 def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:
@@ -72,11 +72,11 @@ def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:
     fitted to the scene itself.
     """
     first = offline[0]
-    named = {}
+    by_name = {}
     for cell in (c for c in offline if (c.scene, c.mask) == (first.scene, first.mask)):
         training = cell.own("offline")
-        named["untrained" if training is None else f"trained on {training['crops']} crops"] = cell
-    return _case(cache, first.scene, first.mask, 0.0, named, None, device)
+        by_name["untrained" if training is None else f"trained on {training['crops']} crops"] = cell
+    return _case(cache, first.scene, first.mask, 0.0, by_name, None, device)
 
 
 def _case(
@@ -84,13 +84,14 @@ def _case(
     scene: str,
     mask: str,
     sigma: float,
-    named: dict[str, Cell],
+    by_name: dict[str, Cell],
     files: scenes.Files | None,
     device: str,
 ) -> Case:
+    """Return a case: a scene, damaged by a mask and noise, and its fills by the named cells."""
     truth = scenes.load(scene, files)
     observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
-    results = {name: _filled(cache, cell, files, device) for name, cell in named.items()}
+    results = {name: _filled(cache, cell, files, device) for name, cell in by_name.items()}
     return Case(truth, observed, np.nan_to_num(cells.measure(truth, observed, sigma, 0)), results)
 
 
@@ -152,8 +153,8 @@ def band_panels(case: Case, band: int) -> Figure:
     gaps = [e[~case.observed[at[0]]] for e in errors.values()]
     top = float(np.percentile(gaps, 99)) if gaps else 1.0
     rows, cols = case.truth.shape[1:]
-    lying = rows > 1.5 * cols
-    aspect = cols / rows if lying else rows / cols  # height of a picture over its width
+    rotated = rows > 1.5 * cols
+    aspect = cols / rows if rotated else rows / cols  # height of a picture over its width
     blocks = -(-len(images) // (3 if aspect < 0.7 else 5))
     columns = -(-len(images) // blocks)  # the last line has as many, or nearly so
     figure = new_figure(WIDTH, 2 * blocks * (0.85 * WIDTH / columns * aspect + 0.15) + 0.3)
@@ -162,11 +163,11 @@ def band_panels(case: Case, band: int) -> Figure:
         axis.set_axis_off()
     for i, (name, image) in enumerate(images.items()):
         line, column = divmod(i, columns)
-        _show(grid[2 * line, column], image, lying)
+        _show(grid[2 * line, column], image, rotated)
         title = _title(case, name, slice(band - 1, band), columns)
         grid[2 * line, column].set_title(title, fontsize=7)
         if name in errors:
-            _show(grid[2 * line + 1, column], errors[name], lying, top)
+            _show(grid[2 * line + 1, column], errors[name], rotated, top)
     scale = ScalarMappable(Normalize(0, top), "cividis")
     bar = figure.colorbar(scale, ax=grid, shrink=0.5, aspect=30, extend="max")
     bar.set_label(f"Size of the error in band {band},\nunit range", fontsize=7)
@@ -174,9 +175,12 @@ def band_panels(case: Case, band: int) -> Figure:
     return figure
 
 
-def _show(axis: Axes, image: Array, lying: bool, top: float = 1.0) -> None:
-    """Show a picture: colours (rows, cols, 3), or values (rows, cols) from 0 to `top`."""
-    shown = image.swapaxes(0, 1) if lying else image
+def _show(axis: Axes, image: Array, rotated: bool, top: float = 1.0) -> None:
+    """Show a picture: colours (rows, cols, 3), or values (rows, cols) from 0 to `top`.
+
+    rotated: exchange rows and columns.
+    """
+    shown = image.swapaxes(0, 1) if rotated else image
     axis.imshow(shown, interpolation="nearest", cmap="cividis", vmin=0, vmax=top)
 
 

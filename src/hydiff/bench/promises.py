@@ -29,11 +29,13 @@ NOISY_GAINS = {"hydiff-ei": 1.0, "smooth": 0.0, "robust-ei": 0.0, "subspace-fill
 
 
 class Promise(NamedTuple):
+    """A promise, and whether the rows keep it."""
+
     sigma_y: Level
     row: str  # of the default fill: names its budget, and whether σ was estimated
-    what: str
-    figure: str  # the value from the rows
-    bound: str
+    what: str  # the quantity
+    figure: str  # its value from the rows
+    bound: str  # the promised limit
     holds: bool | None  # None = there is no bound, or there are no rows
 
 
@@ -64,10 +66,10 @@ def gains(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     wanted = CLEAN_GAINS if sigma == 0 else NOISY_GAINS
     for name in dict.fromkeys((*wanted, *(n for n in rivals if n not in PLAIN))):
         d = statistics.compare(fill_scores, rivals.get(name, {}))
-        least = wanted.get(name)
-        bound = "" if least is None else f"≥ {least:g}" if least else "> 0"
+        required = wanted.get(name)
+        bound = "" if required is None else f"≥ {required:g}" if required else "> 0"
         if d.units:
-            holds = None if least is None else d.mean >= least and d.mean > 0
+            holds = None if required is None else d.mean >= required and d.mean > 0
             n = sum(map(len, statistics.differences(fill_scores, rivals[name]).values()))
             figure = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]; {d.units} scenes, {n} cells"
             yield f"dB above {name}", figure, bound, holds
@@ -106,7 +108,7 @@ def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
     mean = fmean(float(p.mean()) for p in paired)
     (bound,) = statistics.bootstrap(paired, np.random.default_rng(0), (95.0,))
     share = float((np.concatenate(paired) <= 0.3).mean())
-    for what, figure, limit, holds in (
+    for label, figure, limit, holds in (
         (
             "mean regret in dB against the best single fill, upper 95 % bound",
             f"{mean:.2f}, {bound:.2f}",
@@ -115,10 +117,10 @@ def regret(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
         ),
         ("cells with a regret of at most 0.3 dB", f"{100 * share:.0f} %", "≥ 95 %", share >= 0.95),
     ):
-        yield what, figure, *((limit, holds) if sigma == 0 else ("", None))
-    lost = {c: best[u][c] - fill[u][c] for u in fill for c in fill[u] if c in best.get(u, {})}
-    worst = max(lost, key=lambda c: lost[c])
-    yield "worst cell", f"{lost[worst]:.2f} dB, {worst}", "", None
+        yield label, figure, *((limit, holds) if sigma == 0 else ("", None))
+    losses = {c: best[u][c] - fill[u][c] for u in fill for c in fill[u] if c in best.get(u, {})}
+    worst = max(losses, key=lambda c: losses[c])
+    yield "worst cell", f"{losses[worst]:.2f} dB, {worst}", "", None
 
 
 def spectra(sigma: Level, mine: Rows, single: Tables) -> Iterator[Finding]:
@@ -162,8 +164,8 @@ def calibration(mine: Rows) -> Iterator[Finding]:
             yield f"inside {level} % intervals, {label}", figure, f"{level} ± {margin}", holds
     mean = fmean(float(r["crps"]) / float(r["crps_constant"]) for r in mine)
     yield "CRPS, share of that of a constant σ", f"{mean:.2f}", "< 1", mean < 1
-    if narrow := [r for r in mine if r.get("interval_80")]:
-        mean = fmean(float(r["interval_80"]) / float(r["interval_80_constant"]) for r in narrow)
+    if scored := [r for r in mine if r.get("interval_80")]:
+        mean = fmean(float(r["interval_80"]) / float(r["interval_80_constant"]) for r in scored)
         what = "interval score at 80 %, share of that of a constant σ"
         yield what, f"{mean:.2f}", "≤ 0.85", mean <= 0.85
     yield from foresight(mine)
@@ -173,17 +175,19 @@ def foresight(rows: Rows) -> Iterator[Finding]:
     """How often the expected NRMSE is near the true one, and how often its bounds contain it."""
 
     def is_near(row: Row) -> bool:
+        """Return whether the expected NRMSE is within 15 % of the true one."""
         return abs(float(row["expected_nrmse"]) / float(row["missing_nrmse"]) - 1) <= 0.15
 
     def is_inside(row: Row) -> bool:
+        """Return whether the true NRMSE lies within its expected bounds."""
         low, high = (float(row[f"expected_nrmse_{end}"]) for end in ("low", "high"))
         return low <= float(row["missing_nrmse"]) <= high
 
-    if foreseen := [r for r in rows if r["expected_nrmse"]]:
-        share, figure = share_of(foreseen, is_near)
+    if with_expected := [r for r in rows if r["expected_nrmse"]]:
+        share, figure = share_of(with_expected, is_near)
         yield "expected NRMSE within 15 % of the true one", figure, "≥ 80 %", share >= 80
-    if bounded := [r for r in rows if r.get("expected_nrmse_low")]:
-        share, figure = share_of(bounded, is_inside)
+    if with_bounds := [r for r in rows if r.get("expected_nrmse_low")]:
+        share, figure = share_of(with_bounds, is_inside)
         yield "true NRMSE within its bounds", figure, "80 ± 7", abs(share - 80) <= 7
 
 

@@ -27,18 +27,18 @@ def append(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
     """
     with explained(path, path.parent):
         _cut_torn_line(path)
-        fresh = not path.exists() or path.stat().st_size == 0
-        if not fresh and header(path) != list(columns):
+        is_new = not path.exists() or path.stat().st_size == 0
+        if not is_new and header(path) != list(columns):
             widen(path, columns)
-        text = (line(columns) if fresh else "") + line([_text(row.get(c)) for c in columns])
+        text = (line(columns) if is_new else "") + line([_text(row.get(c)) for c in columns])
         data = text.encode()
-        place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if os.write(place, data) < len(data):  # a full disk takes a part, without an error
+            if os.write(descriptor, data) < len(data):  # a full disk takes a part, without an error
                 raise OSError(errno.ENOSPC, "not enough free space")
-            os.fsync(place)
+            os.fsync(descriptor)
         finally:
-            os.close(place)
+            os.close(descriptor)
 
 
 def widen(path: Path, columns: Sequence[str]) -> None:
@@ -82,6 +82,7 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def header(path: Path) -> list[str]:
+    """Return the names of the columns of a file."""
     with path.open(newline="") as file:
         return next(csv.reader(file), [])
 

@@ -21,27 +21,28 @@ VARIED = (
 
 def row_name(cell: Cell) -> str:
     """Return the name of the row of a cell: its method, or the settings that are changed."""
-    seen = ", on what it learned from" if cell.scene == scenes.OFFLINE_SEEN else ""
-    return _row_name(cell) + seen
+    remark = ", on what it learned from" if cell.scene == scenes.OFFLINE_SEEN else ""
+    return _row_name(cell) + remark
 
 
 def _row_name(cell: Cell) -> str:
+    """Return the name of the row, without the remark on seen training areas."""
     changed = json.loads(cell.settings)
-    ways = [changed["preset"]] if "preset" in changed else []
-    ways += ["tuned"] if "tuned" in changed else []
-    way = f" ({', '.join(ways)})" if ways else ""
+    variants = [changed["preset"]] if "preset" in changed else []
+    variants += ["tuned"] if "tuned" in changed else []
+    variant = f" ({', '.join(variants)})" if variants else ""
     if "offline" in changed:
-        return f"offline {changed['offline']['crops']}{way}"
+        return f"offline {changed['offline']['crops']}{variant}"
     varied = ", ".join(f"{key} {changed[key]}" for key in VARIED if key in changed)
     if varied and cell.method in EQUIVARIANT:
-        return (varied if cell.method == OURS else f"{cell.method}, {varied}") + way
+        return (varied if cell.method == OURS else f"{cell.method}, {varied}") + variant
     if changed.get("steps") == FOR_FEWER:
-        return f"{cell.method} {FOR_FEWER}{way}"
+        return f"{cell.method} {FOR_FEWER}{variant}"
     if "sigma_0" in changed:
-        return f"{cell.method}, σ_0 {changed['sigma_0']}{way}"
+        return f"{cell.method}, σ_0 {changed['sigma_0']}{variant}"
     if "budget" in changed:
         estimated = ", σ estimated" if "noise" in changed else ""
-        alone = ", without the prior" if changed.get("no_prior") else ""
-        beside = " with reference" if "reference" in changed else ""
-        return f"{cell.method} {changed['budget']}{estimated}{alone}{beside}"
-    return cell.method + way
+        without_prior = ", without the prior" if changed.get("no_prior") else ""
+        with_image = " with reference" if "reference" in changed else ""
+        return f"{cell.method} {changed['budget']}{estimated}{without_prior}{with_image}"
+    return cell.method + variant

@@ -100,10 +100,12 @@ def _finish(
 
 
 def _summary(failures: Sequence[str]) -> str:
+    """Return the number of failures and the first of them, as a message."""
     return f"{len(failures)} cells failed and have no row; the first: {failures[0]}"
 
 
 def suite_of(name: str) -> Suite:
+    """Return the suite of a table, or raise UnknownName."""
     if name not in SUITES:
         raise UnknownName("table", name, [*SUITES, "figures", "speed"])
     return SUITES[name]
@@ -115,9 +117,9 @@ def suite_of(name: str) -> Suite:
 def split(name: str, rows: Tables, plan: SuiteChoice) -> tuple[list[Cell], list[Cell]]:
     """Return the cells of a suite, and those without a row in any table.  rows: by table."""
     suite = suite_of(name)
-    every = dict.fromkeys(suite.cells(plan))
-    wanted = [cell for cell in every if plan.fits(cell.scene, cell.mask)]
-    if every and not wanted:
+    suite_cells = dict.fromkeys(suite.cells(plan))
+    wanted = [cell for cell in suite_cells if plan.fits(cell.scene, cell.mask)]
+    if suite_cells and not wanted:
         raise BadValue(f"{'; '.join(left_out(suite, plan))}: nothing is left to run")
     if not wanted:
         raise BadValue(
@@ -167,12 +169,12 @@ def lacking(name: str, folder: Path, plan: SuiteChoice) -> list[Lacking]:
     """Return the cells that a table lacks; rows made with other default settings do not count."""
     wanted = [c for c in dict.fromkeys(suite_of(name).cells(plan)) if plan.fits(c.scene, c.mask)]
     rows = _known(name, records.read_folder(folder))
-    every = Counter((row_name(c), c.sigma_y) for c in wanted)
-    places: dict[tuple[str, cells.Level], Counter[str]] = {}
+    totals = Counter((row_name(c), c.sigma_y) for c in wanted)
+    missing: dict[tuple[str, cells.Level], Counter[str]] = {}
     for cell in wanted:
         if (cell, cells.settings_hash(cell)) not in rows:
-            places.setdefault((row_name(cell), cell.sigma_y), Counter())[cell.scene] += 1
-    return [Lacking(*key, every[key], counts.total(), counts) for key, counts in places.items()]
+            missing.setdefault((row_name(cell), cell.sigma_y), Counter())[cell.scene] += 1
+    return [Lacking(*key, totals[key], counts.total(), counts) for key, counts in missing.items()]
 
 
 # Time
@@ -193,6 +195,7 @@ def time_of(rows: Tables, device: str) -> Callable[[Cell], float]:
                 known.setdefault((*_kind(cell), row["device"], scene), []).append(seconds)
 
     def expected(cell: Cell) -> float:
+        """Return the expected seconds of a cell, NaN if unknown."""
         keys = [
             (*_kind(cell), machine.device_of(cell.method, device), scene)
             for scene in (cell.scene, "")
@@ -234,6 +237,7 @@ def outlook(name: str, folder: Path, plan: SuiteChoice, device: str = "auto") ->
 
 
 def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
+    """Return the number of learned cells to fit side by side; None means 8 on a GPU, else 1."""
     if beside is not None and not 1 <= beside <= MOST_BESIDE:
         raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
     if beside is None and device != "cpu" and any(c.learned for c in todo):
@@ -278,8 +282,8 @@ def _outcomes(
     for group in groups:
         seconds = sum(expected(c) for c in group)
         classical = not group[0].needs_torch and group[0].method != auto.NAME
-        place = in_workers if workers and classical and local.possible() else in_process
-        place.append((group, 0.0 if math.isnan(seconds) else seconds))
+        queue = in_workers if workers and classical and local.possible() else in_process
+        queue.append((group, 0.0 if math.isnan(seconds) else seconds))
     with local.Processes(workers if in_workers else 0, [__name__]) as pool:
         pool.share(work)
         waiting = {pool.submit(_in_time, *task) for task in in_workers}
@@ -326,6 +330,7 @@ def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
 
 
 def _write_tables(name: str, folder: Path, rows: Rows, quick: bool) -> list[Path]:
+    """Write the tables of some rows; return their paths after that of the rows."""
     source = folder / f"{name}.csv"
     # keep the last row of each cell, which may have been run again with other defaults
     rows = list({tables.cell_of(row): row for row in rows}.values())

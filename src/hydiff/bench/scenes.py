@@ -162,6 +162,7 @@ def labels_of(name: str) -> Array | None:
 
 
 def _from_npz(path: Path) -> Floats:
+    """Return the cube of a development scene (bands, rows, cols), from the key `cube`."""
     try:
         values = np.load(path)["cube"]
     except (OSError, KeyError, ValueError) as error:
@@ -172,6 +173,7 @@ def _from_npz(path: Path) -> Floats:
 
 
 def unit(values: Floats) -> Floats:
+    """Return values scaled to [0, 1] by their extremes; a constant cube becomes 0."""
     low, high = float(values.min()), float(values.max())
     return (values - low) / ((high - low) or 1.0)
 

@@ -50,23 +50,23 @@ def measure(device: str, *, quick: bool = False) -> Iterator[Row]:
     place = torch.device(device)
     size: Row = {"bands": 16, "side": 40, "steps": 20} if quick else {}
     gpu = place.type == "cuda"
-    ways = [("eager", "fp32")]
+    engines = [("eager", "fp32")]
     if gpu:
-        ways += [("graph", "tf32"), ("fused", "tf32"), ("fused", "bf16")]
-    for engine, precision in ways:
-        few: Row = {} if quick or engine != "eager" else {"steps": 100}
-        yield time_of(place, "engine", engine=engine, precision=precision, **size | few)
+        engines += [("graph", "tf32"), ("fused", "tf32"), ("fused", "bf16")]
+    for engine, precision in engines:
+        fewer_steps: Row = {} if quick or engine != "eager" else {"steps": 100}
+        yield time_of(place, "engine", engine=engine, precision=precision, **size | fewer_steps)
     if not gpu:
         return
     for beside in (1, 2, 4, 8):
         yield time_of(place, "side by side", beside=beside, **size)
-    few = {} if quick else {"steps": 200}
+    fewer_steps = {} if quick else {"steps": 200}
     for steps in (100, 200, 400, 800):
         yield time_of(place, "steps", **size | {"steps": steps})
     for side in (36, 72, 96, 144, 216, 288):
-        yield time_of(place, "pixels", **size | few | {"side": side})
+        yield time_of(place, "pixels", **size | fewer_steps | {"side": side})
     for bands in (16, 32, 64, 128, 200, 242, 285):
-        yield time_of(place, "bands", **size | few | {"bands": bands})
+        yield time_of(place, "bands", **size | fewer_steps | {"bands": bands})
 
 
 def time_of(
@@ -104,6 +104,7 @@ def time_of(
 def _fit(
     place: torch.device, bands: int, side: int, seed: int, settings: Mapping[str, Any]
 ) -> Iterator[Step]:
+    """Return the steps of a fit of smooth noise with a third of the columns missing."""
     rng = torch.Generator().manual_seed(seed)
     coarse = torch.rand(1, bands, 9, 9, generator=rng)
     cube = torch.nn.functional.interpolate(coarse, (side, side), mode="bilinear")[0]
@@ -119,6 +120,7 @@ def _fit(
 
 
 def _take(runs: Iterator[Any], n: int) -> None:
+    """Run n steps, and wait until the GPU has done them."""
     for _ in itertools.islice(runs, n):
         pass
     if torch.cuda.is_available():
@@ -128,14 +130,14 @@ def _take(runs: Iterator[Any], n: int) -> None:
 def write(path: Path, rows: Iterator[Row], device: str, command: str) -> Iterator[Row]:
     """Write each row when it is measured, with device, torch version and command, and yield it."""
     gpu = torch.device(device).type == "cuda"
-    about = {
+    metadata = {
         "device": torch.cuda.get_device_name() if gpu else f"CPU {platform.machine()}",
         "torch": torch.__version__,
         "command": command,
     }
     path.unlink(missing_ok=True)
     for row in rows:
-        row |= about
+        row |= metadata
         records.append(path, row, list(row))
         yield row
 
@@ -154,10 +156,10 @@ def plot(path: Path, output: Path) -> None:
     figures = ("steps", "side", "bands", "ms_per_step", "peak_gib")
     with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
-        for axis, (what, x, label, y) in zip(axes, panels, strict=True):
-            sweep = [{k: float(r[k]) for k in figures} for r in rows if r["what"] == what]
+        for axis, (name, x, label, y) in zip(axes, panels, strict=True):
+            sweep = [{k: float(r[k]) for k in figures} for r in rows if r["what"] == name]
             xs, ys = [x(r) for r in sweep], [y(r) for r in sweep]
             axis.plot(xs, ys, "o-", color="#0072b2")
-            axis.set(xlabel=what, ylabel=label, ylim=(0, 1.1 * max(ys)), xlim=(0, 1.1 * max(xs)))
+            axis.set(xlabel=name, ylabel=label, ylim=(0, 1.1 * max(ys)), xlim=(0, 1.1 * max(xs)))
         figure.savefig(output, dpi=150)
         plt.close(figure)

@@ -17,18 +17,23 @@ RESAMPLES = 2000
 
 
 class Summary(NamedTuple):
+    """Mean and spread of scores over units."""
+
     mean: float  # over units, each represented by the mean of its cells
     std: float  # between units; NaN for a single unit
     units: int
 
 
 def summary(scores: Scores) -> Summary:
+    """Return the mean and standard deviation over the units that have cells."""
     means = [float(np.mean(list(cells.values()))) for cells in scores.values() if cells]
     std = float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
     return Summary(float(np.mean(means)) if means else float("nan"), std, len(means))
 
 
 class Difference(NamedTuple):
+    """The paired difference of two methods, with tests."""
+
     mean: float  # a - b, over units
     low: float  # 95 % interval of the hierarchical bootstrap
     high: float

@@ -62,6 +62,8 @@ BEST: dict[str, Limit] = dict.fromkeys(("hydiff-ei", "robust-ei"), Limit(1, FEW,
 
 
 class Suite(NamedTuple):
+    """A table of the benchmark: its cells, and how its rows are compared."""
+
     title: str
     cells: Callable[[SuiteChoice], Iterator[Cell]]
     reference: str  # the row that others are compared with
@@ -120,16 +122,19 @@ def seeded(plan: SuiteChoice, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
 
 
 def _with(settings: str, **more: Any) -> str:
+    """Return settings in JSON with some of them changed."""
     return json.dumps(json.loads(settings) | more)
 
 
 def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table I: classical methods, the paper's peers and `hydiff-ei`, without noise."""
     yield from _fewer_iterations(plan, (0.0,))
     yield from _one_setting(plan, "dds2m", {"sigma_0": ASSUMED_NOISE}, (0.0,), LIMITS["dds2m"])
     yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
 def noisy(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table II: methods for noise, peers and equivariant methods, at three noise levels."""
     methods = (INPUT, *FOR_NOISE, *PEERS, *EQUIVARIANT)
     limits = LIMITS | dict.fromkeys(EQUIVARIANT, CORE)
     yield from _fewer_iterations(plan, NOISE)
@@ -143,7 +148,11 @@ def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[C
 
 
 def _one_setting(
-    plan: SuiteChoice, method: str, changes: Mapping[str, Any], noise: tuple[Level, ...], to: Limit
+    plan: SuiteChoice,
+    method: str,
+    changes: Mapping[str, Any],
+    noise: tuple[Level, ...],
+    limit: Limit,
 ) -> Iterator[Cell]:
     """Yield a peer with another setting than the published one, on one mask and one seed."""
     if plan.quick or not plan.wants(method):
@@ -151,7 +160,7 @@ def _one_setting(
     masks = plan.masks or ONE_MASK[:1]
     for sigma, scene, mask in product(levels(plan, noise), plan.scenes, masks):
         cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changes)))
-        if plan.within(to, cell):
+        if plan.within(limit, cell):
             yield from seeded(plan, cell, 1)
 
 
@@ -165,11 +174,13 @@ def emit(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table IV: equivariant methods and `smooth`, with and without noise."""
     methods = ("smooth", "hyper-ei", *EQUIVARIANT)
     return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=CORE)
 
 
 def time(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield Table V: classical methods, peers with one seed, and `hydiff-ei`, on one scene."""
     names = plan.scenes[:1] if plan.named else (scenes.TIMED,)
     choice = replace(plan, scenes=names, named=True, tuned=False)
     once = dict.fromkeys(PEERS, Limit(1))
@@ -177,7 +188,7 @@ def time(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def alpha(plan: SuiteChoice) -> Iterator[Cell]:
-    """Yield weights of EI; 7 and 14 are 1 and 2 if the paper sums over its seven copies."""
+    """Yield weights of EI; 7 and 14 correspond to 1 and 2 if the paper sums over seven copies."""
     weights = [{"ei_weight": value} for value in (0, 0.1, 0.5, 1, 2, 7, 14)]
     return _varied(plan, weights, (0.0, 0.2))
 
@@ -189,6 +200,7 @@ def transforms(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def epsilon(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield three readings of ε_0."""
     return _varied(plan, [{"eps0": name} for name in ("implied", "fresh", "none")], (0.0,))
 
 
@@ -206,6 +218,7 @@ SURE: tuple[dict[str, Any], ...] = ({}, {"n_transforms": 1})  # settings of Robu
 
 
 def readings(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield readings of details that the paper leaves open, with and without noise."""
     for sigma in levels(plan, (0.0, 0.2)):
         level_plan = replace(plan, noise=(sigma,))
         changes = (*READINGS, *(WITH_NOISE if sigma else WITHOUT_NOISE))
@@ -216,8 +229,8 @@ def readings(plan: SuiteChoice) -> Iterator[Cell]:
 
 def precision(plan: SuiteChoice) -> Iterator[Cell]:
     """Yield three precisions: SURE divides a small difference of outputs, sensitive to rounding."""
-    ways = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
-    return _varied(plan, ways, (0.2,), READ, "robust-ei")
+    precisions = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
+    return _varied(plan, precisions, (0.2,), READ, "robust-ei")
 
 
 def _varied(
@@ -239,13 +252,13 @@ def offline(plan: SuiteChoice) -> Iterator[Cell]:
     """Yield the test on columns outside all training crops, and one on columns inside them."""
     if not plan.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
         return
-    first, seen = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
-    for scene, mask in product((scenes.OFFLINE_TEST, *seen), plan.masks or ONE_MASK[:1]):
+    first, within = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
+    for scene, mask in product((scenes.OFFLINE_TEST, *within), plan.masks or ONE_MASK[:1]):
         if plan.wants(INPUT):
             yield Cell(INPUT, scene, mask)
         if not plan.wants("hydiff-ei"):
             continue
-        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in seen else 1)
+        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in within else 1)
         for crops in (2, 4) if plan.quick else (50, 300):
             budget = {"minutes": plan.offline_minutes, "lr": OFFLINE_RATE}
             settings = {"offline": {"crops": crops} | budget}
@@ -253,6 +266,7 @@ def offline(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def use(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield fills of the bundled scene, whose land cover is known."""
     name = scenes.QUICK if plan.quick else scenes.BUNDLED
     if not plan.includes(name):
         return iter(())
@@ -262,11 +276,13 @@ def use(plan: SuiteChoice) -> Iterator[Cell]:
 
 
 def widths(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield gaps of several widths."""
     methods = ("bandmean", "smooth", "dineof", "exemplar", "hydiff-ei")
     return _grid(plan, methods, WIDTHS, (0.0,), everyone=ABLATION)
 
 
 def dead_columns(plan: SuiteChoice) -> Iterator[Cell]:
+    """Yield masks that differ from band to band."""
     methods = (INPUT, "bandmean", "smooth", "spectral", "subspace", "dineof", "halrtc", "fixbad")
     masks = ("columns", "pixels")
     return _grid(plan, (*methods, "hydiff-ei"), masks, (0.0,), {"hydiff-ei": ABLATION})
@@ -292,10 +308,10 @@ def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
     if not plan.wants(AUTO):
         return
     masks = plan.chosen(BEST_MASKS)
-    way: dict[str, Any] = {"budget": plan.budget} | ({"no_prior": True} if plan.no_prior else {})
-    ways = [way] if sigma == 0 else [way, way | {"noise": ESTIMATED}]
-    for scene, mask, way in product(plan.scenes, masks, ways):
-        yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(way)), 1)
+    setup: dict[str, Any] = {"budget": plan.budget} | ({"no_prior": True} if plan.no_prior else {})
+    variants = [setup] if sigma == 0 else [setup, setup | {"noise": ESTIMATED}]
+    for scene, mask, setup in product(plan.scenes, masks, variants):
+        yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(setup)), 1)
 
 
 SCENES_DIFFER = (

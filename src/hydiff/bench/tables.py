@@ -19,7 +19,8 @@ from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 
 RANGED = "missing_mpsnr"  # shown with the values of the lowest and the highest scene
-# First figures for the uses of spectra, of the missing entries; then those of the paper, of all.
+# first figures that matter for the use of spectra, over the missing entries; then those of the
+# paper, over all entries
 METRICS = (
     ("missing_nrmse_median", "NRMSE by band, median", 3),
     ("missing_poor_bands", f"bands > {POOR:g}", 2),
@@ -45,12 +46,16 @@ QUICK_NOTE = "QUICK RUN: tiny cubes and networks, a few steps. These numbers mea
 
 
 class Line(NamedTuple):
+    """A row of a table: noise level, name, and the texts of its cells."""
+
     sigma_y: Level
     name: str
     cells: list[str]
 
 
 class Table(NamedTuple):
+    """A table as texts, ready for any format."""
+
     title: str
     head: list[str]
     lines: list[Line]
@@ -58,6 +63,7 @@ class Table(NamedTuple):
 
 
 def cell_of(row: Row) -> Cell:
+    """Return the cell of a row."""
     method, scene, mask, settings = (row[k] for k in ("method", "scene", "mask", "settings"))
     return Cell(method, scene, mask, level_of(row["sigma_y"]), int(row["seed"]), settings)
 
@@ -102,21 +108,22 @@ def build(name: str, suite: Suite, rows: Rows, *, quick: bool = False) -> Table:
         names = [n for s, n in groups if s == sigma]
         against = _against(groups, sigma, names, suite)
         for line in names:
-            mine = groups[sigma, line]
-            cells = [_figure(mine, c, digits, known[c]) for c, _, digits in columns]
-            seconds = [float(r["seconds"]) for r in mine if r not in slow]
+            members = groups[sigma, line]
+            cells = [_figure(members, c, digits, known[c]) for c, _, digits in columns]
+            seconds = [float(r["seconds"]) for r in members if r not in slow]
             cells.append(_number(median(seconds), 1) if seconds else "–")
-            peaks = [float(r["peak_mb"]) for r in mine if r["peak_mb"]]
+            peaks = [float(r["peak_mb"]) for r in members if r["peak_mb"]]
             cells.append(_number(max(peaks, default=math.nan), 0))
-            n = statistics.summary(scores(mine, "all_mpsnr"))
-            cells.append(f"{n.units} · {len(mine)}")
+            n = statistics.summary(scores(members, "all_mpsnr"))
+            cells.append(f"{n.units} · {len(members)}")
             figures = paper.get((sigma, line.removesuffix(" (tuned)")), (None,) * 5)
             cells += ["–" if figures[i] is None else f"{figures[i]:g}" for i in in_paper]
-            lines.append(Line(sigma, _label(line, mine), cells + against[line]))
+            lines.append(Line(sigma, _label(line, members), cells + against[line]))
     return Table(suite.title, head, lines, _notes(name, suite, rows, quick))
 
 
 def _label(name: str, rows: Rows) -> str:
+    """Return the name of a line, labelled if a stand-in replaces the published method."""
     return labelled(name) if any(STAND_IN in row["notes"] for row in rows) else name
 
 
@@ -139,7 +146,10 @@ def _against(
 
 
 def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
+    """Return the notes below a table."""
+
     def listed(column: str) -> str:
+        """Return the different values of a column as text."""
         return ", ".join(dict.fromkeys(row[column] for row in rows))
 
     entries = "of the missing entries" if suite.column == "missing_mpsnr" else "of all entries"
@@ -158,10 +168,10 @@ def _notes(name: str, suite: Suite, rows: Rows, quick: bool) -> list[str]:
         f"process. Δ: paired difference in MPSNR {entries}, with a "
         "hierarchical bootstrap; p: Wilcoxon's signed-rank test over scenes, Holm's correction.",
     ]
-    beside = sorted({int(row.get("beside") or 1) for row in rows})
-    if beside[-1] > 1:
+    counts = sorted({int(row.get("beside") or 1) for row in rows})
+    if counts[-1] > 1:
         notes.append(
-            f"Up to {beside[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
+            f"Up to {counts[-1]} learned runs alike were fitted side by side on the GPU; `seconds` "
             "is the time of all of them divided by their number, `peak MB` that of all."
         )
     notes += [*_narrow(suite, rows), *_limited(rows), *_trained(rows), *_earlier(rows)]
@@ -190,8 +200,8 @@ def _limited(rows: Rows) -> Iterator[str]:
     parts: dict[str, list[str]] = {}  # description of what was run → its noise levels
     for sigma in dict.fromkeys(s for s, _ in groups):
         used = {
-            _label(name, mine): [{row[c] for row in mine} for c in ("scene", "mask", "seed")]
-            for (s, name), mine in groups.items()
+            _label(name, members): [{row[c] for row in members} for c in ("scene", "mask", "seed")]
+            for (s, name), members in groups.items()
             if s == sigma
         }
         most = [max(len(sets[i]) for sets in used.values()) for i in range(2)]
@@ -259,7 +269,7 @@ def ranking(name: str, rows: Rows, column: str = "all_mpsnr") -> list[str]:
     """
     sentences = []
     genuine = grouped(row for row in rows if STAND_IN not in row["notes"])
-    groups = {key: scores(mine, column) for key, mine in genuine.items()}
+    groups = {key: scores(members, column) for key, members in genuine.items()}
     paper = {key: figures[0] or 0.0 for key, figures in PAPER.get(name, {}).items()}  # MPSNR
     for sigma in dict.fromkeys(s for s, _ in paper):
         ranked = sorted((n for s, n in paper if s == sigma and n != INPUT and (s, n) in groups),
@@ -292,10 +302,10 @@ def _interpolation(
     if against:
         above = [n for n, d in against.items() if sign(d) > 0]
         below = [n for n, d in against.items() if sign(d) < 0]
-        each = ", ".join(f"{n} {d.mean:+.2f} dB" for n, d in against.items())
+        listing = ", ".join(f"{n} {d.mean:+.2f} dB" for n, d in against.items())
         yield (
             f"Interpolation at σ_y = {shown(sigma)}: smooth lies above {len(above)} and below "
-            f"{len(below)} of the paper's {len(against)} rows (its difference to {each})."
+            f"{len(below)} of the paper's {len(against)} rows (its difference to {listing})."
         )
 
 
@@ -307,6 +317,7 @@ def sign(d: statistics.Difference) -> int:
 
 
 def shown(level: Level) -> str:
+    """Return a noise level as text."""
     return level if isinstance(level, str) else f"{level:g}"
 
 
@@ -315,6 +326,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _place(row: Row) -> tuple[str, str, str]:
+    """Return scene, mask and noise level of a row."""
     return row["scene"], row["mask"], row["sigma_y"]
 
 
@@ -334,6 +346,7 @@ def _figure(rows: Rows, column: str, digits: int, places: Collection[tuple[str, 
 
 
 def markdown(table: Table) -> str:
+    """Return a table in Markdown, with a part for each noise level."""
     text = [f"# {table.title}", ""]
     for sigma in dict.fromkeys(line.sigma_y for line in table.lines):
         text += [f"**σ_y = {shown(sigma)}**", "", joined(["", *table.head])]
@@ -345,6 +358,7 @@ def markdown(table: Table) -> str:
 
 
 def joined(cells: Sequence[str]) -> str:
+    """Return a line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
@@ -373,5 +387,6 @@ def _tex(cells: Sequence[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
+    """Return a table as CSV."""
     body = ([shown(line.sigma_y), line.name, *line.cells] for line in table.lines)
     return "".join(map(records.line, (["sigma_y", "row", *table.head], *body)))

@@ -80,10 +80,10 @@ def bench(
     from hydiff.bench.suites import left_out
 
     files, names = _scenes(scene or [])
-    wanted: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
-    wanted |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
-    wanted |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
-    plan = benchmark.plan_of(files, names=names, **wanted)
+    choices: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
+    choices |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
+    choices |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
+    plan = benchmark.plan_of(files, names=names, **choices)
     if quick:
         output = output / "quick"  # separate from real results
         err.print(QUICK_NOTE)
@@ -110,9 +110,9 @@ def bench(
 
         paths = write_figures(output, plan, files=files, device=device, report=err.print)
     else:
-        how: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
-        how |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
-        paths = benchmark.run(name, output, plan, **how)
+        options: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
+        options |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
+        paths = benchmark.run(name, output, plan, **options)
     out.print("\n".join(str(path) for path in paths), markup=False)
     if quick:
         out.print(QUICK_NOTE)
@@ -137,9 +137,9 @@ def _list_missing(name: str, output: Path, plan: Any) -> None:
     for table in benchmark.SUITES if name == ALL else (name,):
         rows = benchmark.lacking(table, output, plan)
         for row in rows:
-            places = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
+            by_scene = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
             label = f"{table}: {row.name}, σ_y {row.sigma_y}"
-            out.print(f"{label}: {row.left} of {row.cells} missing: {places}", markup=False)
+            out.print(f"{label}: {row.left} of {row.cells} missing: {by_scene}", markup=False)
         left += sum(row.left for row in rows)
     out.print(f"{left} cells have no row")
     if left:
@@ -148,9 +148,9 @@ def _list_missing(name: str, output: Path, plan: Any) -> None:
 
 def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:
     """Print a line for a finished cell."""
-    place = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
+    case = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
     err.print(
-        f"{done}/{total} {cell.method} {cell.settings}: {place}: "
+        f"{done}/{total} {cell.method} {cell.settings}: {case}: "
         f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
         markup=False,
     )

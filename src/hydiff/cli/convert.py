@@ -28,8 +28,8 @@ def convert(
     from hydiff.io.transfer import convert as hand_over
 
     cube = io.read(input, var=var)
-    places = [output, *io.staging.partners(output, io.format_for(cube, output))]
-    io.staging.refuse_targets(cube.path or input, places, overwrite, input)
-    how = {"ortho": ortho, "cog": cog, "overwrite": overwrite, "unmarked": unmarked}
-    paths = hand_over(input, output, glt=glt, var=var, **how)
+    outputs = [output, *io.staging.partners(output, io.format_for(cube, output))]
+    io.staging.refuse_targets(cube.path or input, outputs, overwrite, input)
+    options = {"ortho": ortho, "cog": cog, "overwrite": overwrite, "unmarked": unmarked}
+    paths = hand_over(input, output, glt=glt, var=var, **options)
     out.print("\n".join(str(path) for path in paths), markup=False)

@@ -52,10 +52,10 @@ def demo(
     for name, version in (("truth", truth), ("damaged", damaged)):
         io.write(version, output / f"{name}.tif", overwrite=True)
     paths = provenance.save(result, cube, command=sys.argv, overwrite=True)
-    before, clean = np.asarray(damaged.values), np.asarray(truth.values)
+    unfilled, clean = np.asarray(damaged.values), np.asarray(truth.values)
     layers: dict[str, Any] = {"observed": observed, "truth": clean, "sigma": result.sigma}
     layers |= {"wavelengths": truth.wavelengths, "wavelength_units": truth.wavelength_units}
-    plots.before_after(before, result.values, picture, **layers)
+    plots.before_after(unfilled, result.values, picture, **layers)
     sources: dict[str, Any] = {"source": output / "damaged.tif", "truth": output / "truth.tif"}
     page = report.write(cube, output / "report.html", overwrite=True, **sources)
     out.print(f"\npicture   {picture}\nreport    {page}\ndamaged   {sources['source']}")
@@ -66,6 +66,7 @@ def demo(
 
 
 def _print_scores(results: dict[str, Result], truth: Cube, missing: Bools) -> None:
+    """Print the scores of several results, by name, over all entries and in the gaps."""
     from hydiff import metrics
 
     scores = [metrics.score(result.values, truth, missing).table() for result in results.values()]

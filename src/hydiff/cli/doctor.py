@@ -161,6 +161,7 @@ def probe(kind: str) -> bool:
 
 
 def _hdf5_holds(values: Any) -> bool:
+    """Return True if HDF5 in memory returns the values written; raise an error otherwise."""
     import h5py
 
     with h5py.File(BytesIO(), "w") as file:
@@ -199,6 +200,7 @@ def self_test() -> Facts:
 
 
 def _nrmse(cube: Cube, truth: Cube, gaps: Any) -> float:
+    """Return the mean NRMSE over bands in the gaps."""
     from hydiff import metrics
 
     scores = metrics.score(cube, truth, gaps).missing
@@ -207,6 +209,7 @@ def _nrmse(cube: Cube, truth: Cube, gaps: Any) -> float:
 
 
 def _print(facts: Mapping[str, Any]) -> None:
+    """Print the facts, a line for each."""
     rows = [("system", facts["system"])]
     rows.append(("versions", ", ".join(f"{k} {v}" for k, v in facts["versions"].items())))
     rows.append(("GPU", facts["gpu"] or "failed"))

@@ -47,9 +47,10 @@ def explain(filled: Path, var: Var = None, json_: Json = False) -> None:
 
 
 def _print_blend(blend: BlendWords) -> None:
+    """Print the candidates of a blend, the decision, and its error by distance."""
     used = [c.name for c in blend.candidates if c.share > 0]
-    how = f"{used[0]} alone" if len(used) == 1 else f"a blend of {', '.join(used)}"
-    out.print(f"\n  {blend.gaps}: {how}")
+    text = f"{used[0]} alone" if len(used) == 1 else f"a blend of {', '.join(used)}"
+    out.print(f"\n  {blend.gaps}: {text}")
     width = max(len(c.name) for c in blend.candidates)
     for candidate in blend.candidates:
         out.print(f"    {candidate.name:{width}} {_share(candidate)}  {candidate.meaning}")
@@ -64,6 +65,7 @@ def _print_blend(blend: BlendWords) -> None:
 
 
 def _share(candidate: TriedShare) -> str:
+    """Return the share of a candidate, also near and far from the data if these differ."""
     text = f"{100 * candidate.share:3.0f} %"
     if abs(candidate.near - candidate.far) < CHANGES:
         return text

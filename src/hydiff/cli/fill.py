@@ -90,6 +90,7 @@ class Way:
 
     @property
     def distributed(self) -> bool:
+        """Whether workers fill, in other processes or on a cluster."""
         return self.workers is not None or self.scheduler is not None
 
     def say(self, text: str) -> None:
@@ -180,6 +181,7 @@ class FillCommand(TyperCommand):
     """The command `hydiff fill`; without arguments it prints examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print examples and exit with 2 if there are no arguments."""
         if not args:
             err.print(f"{EXAMPLES.strip()}\n\n`hydiff fill --help` lists all options.")
             ctx.exit(2)
@@ -196,6 +198,7 @@ class Clock:
         self._began = 0.0
 
     def begin(self, work: WorkSize) -> None:
+        """Print the forecast of a fill, and start the clock."""
         from hydiff.scale import fill_history
         from hydiff.scale.forecast import forecast
 
@@ -223,6 +226,7 @@ class Clock:
 
 
 def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: Way) -> None:
+    """Fill one file, or preview the fill, and print its summary."""
     from hydiff.io import provenance
     from hydiff.scale.execute import execute, preview
     from hydiff.scale.plan import make_plan
@@ -327,9 +331,9 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the method and its settings, which several options determine together."""
     method, preset, pretrain = options["method"], options["preset"], options["pretrain"]
     pairs = options["settings"] or []
-    ways = {"engine": way.engine, "precision": way.precision}
+    chosen = {"engine": way.engine, "precision": way.precision}
     settings: dict[str, Any] = dict(key_values(pairs))
-    settings |= {name: choice for name, choice in ways.items() if choice is not None}
+    settings |= {name: choice for name, choice in chosen.items() if choice is not None}
     if way.weights is not None:
         if method not in (None, *WITH_WEIGHTS):
             names = " or ".join(WITH_WEIGHTS)
@@ -343,7 +347,7 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         )
     method = method or (WITH_WEIGHTS[0] if way.weights is not None or pretrain else DEFAULT)
     if method == DEFAULT and (settings or preset is not None):
-        option_names = [f"--{name}" for name, choice in ways.items() if choice is not None]
+        option_names = [f"--{name}" for name, choice in chosen.items() if choice is not None]
         option_names += ["--set"] * bool(pairs) + ["--preset"] * (preset is not None)
         raise errors.BadValue(
             f"{', '.join(option_names)}: settings belong to one method; name it with --method"
@@ -352,5 +356,6 @@ def _settings(way: Way, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _say(text: str) -> None:
-    loud = "bold red" if text.startswith("warning: ") else None
-    err.print(errors.shell(text), markup=False, style=loud)
+    """Print a line on stderr, warnings in red."""
+    color = "bold red" if text.startswith("warning: ") else None
+    err.print(errors.shell(text), markup=False, style=color)

@@ -30,5 +30,5 @@ def info(
         print_json(summary)
         return
     for label, text in lines(summary):
-        loud = "bold red" if label == "suspect" else None
-        out.print(f"{label:12} {shell(text)}", markup=False, style=loud)
+        color = "bold red" if label == "suspect" else None
+        out.print(f"{label:12} {shell(text)}", markup=False, style=color)

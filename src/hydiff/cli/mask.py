@@ -82,6 +82,7 @@ def mask(
 
 
 def _check_output(output: Path, bands: bool, overwrite: bool) -> None:
+    """Raise an error if the mask, or the copy with bad bands, cannot be written."""
     from hydiff import io
 
     io.staging.refuse_existing(output, overwrite)

@@ -51,6 +51,7 @@ def interrupted(*checkpoints: Path) -> Iterator[None]:
 
 
 def key_values(pairs: list[str]) -> dict[str, str]:
+    """Parse the texts key=value of --set."""
     for pair in pairs:
         if "=" not in pair:
             raise errors.BadValue(f"--set {pair}: expected key=value, e.g. --set s=1.25")

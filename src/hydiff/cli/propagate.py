@@ -90,6 +90,7 @@ def propagate(
 
 
 def _csv(values: Propagated) -> str:
+    """Return the propagated values as CSV."""
     rows, text = values.rows(), StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -98,6 +99,7 @@ def _csv(values: Propagated) -> str:
 
 
 def _print_table(values: Propagated, output: Path | None) -> None:
+    """Print the first rows of the propagated values, and how they were computed."""
     rows = values.rows()
     names = list(values.labels[0])
     table = Table(*names, "value", "σ", "80 % interval", "from filled")
@@ -115,4 +117,5 @@ def _print_table(values: Propagated, output: Path | None) -> None:
 
 
 def _label(value: Any) -> str:
+    """Return the label of a row as text."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -93,6 +93,7 @@ def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> No
 
 
 def _print_bars(bars: Calibration, verification: Verification | None) -> None:
+    """Print the coverage and other scores of the error bars."""
     covered = (f"{100 * c:.0f} %" for c in bars[:3])
     out.print(f"error bars: 50, 80 and 95 % intervals cover {', '.join(covered)};", end=" ")
     out.print(f"CRPS {number(bars.crps)} (constant σ: {number(bars.crps_constant)})")
@@ -110,7 +111,7 @@ def _print_bars(bars: Calibration, verification: Verification | None) -> None:
         out.print(f"PIT histogram, % in each tenth: {shares}")
 
 
-def _features(texts: list[str] | None, what: str, count: int, bands: int) -> dict[str, Any]:
+def _features(texts: list[str] | None, kind: str, count: int, bands: int) -> dict[str, Any]:
     """Return the name of each depth or index → its band numbers, parsed from the options."""
     features = {}
     for text in texts or []:
@@ -118,10 +119,10 @@ def _features(texts: list[str] | None, what: str, count: int, bands: int) -> dic
         numbers = tuple(int(part) for part in parts if part.strip().isdecimal())
         if not (len(parts) == len(set(numbers)) == count and max(numbers) < bands):
             raise BadValue(
-                f"--{what} {text}: expected {count} different band numbers from 0 to {bands - 1} "
-                f"with commas between, e.g. --{what} {','.join(str(b) for b in range(count))}"
+                f"--{kind} {text}: expected {count} different band numbers from 0 to {bands - 1} "
+                f"with commas between, e.g. --{kind} {','.join(str(b) for b in range(count))}"
             )
-        features[f"{what} {text}"] = numbers
+        features[f"{kind} {text}"] = numbers
     return features
 
 

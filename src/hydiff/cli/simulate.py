@@ -32,8 +32,8 @@ def simulate(
 
     mask_file = output.with_name(output.name + ".missing.npz")
     source = io.read(input, var=var)
-    places = [output, *io.staging.partners(output, io.format_for(source, output))]
-    io.staging.refuse_targets(source.path or input, places, overwrite, input)
+    outputs = [output, *io.staging.partners(output, io.format_for(source, output))]
+    io.staging.refuse_targets(source.path or input, outputs, overwrite, input)
     io.staging.refuse_existing(mask_file, overwrite)
     cube, observed = damage(
         source, mask, missing, noise=noise, seed=seed, nodata=nodata, nodata_in=nodata_in

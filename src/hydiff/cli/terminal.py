@@ -59,6 +59,7 @@ def progress_bar(
     by_worker: Counter[str] = Counter()
 
     def update(step: Any) -> None:
+        """Receive a step, and count it by its worker."""
         by_worker.update([step.how] if unit and step.how else [])
         meter.step(step)
 
@@ -70,7 +71,7 @@ def progress_bar(
 
 
 def _line(reading: Reading, unit: str, by_worker: Mapping[str, int]) -> Table:
-    """`trials ━━━━━╸━━━━ 42 %  5 of 13  about 20 s left`."""
+    """Return one line such as `trials ━━━━━╸━━━━ 42 %  5 of 13  about 20 s left`."""
     table = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=1.0, completed=reading.share, width=40, pulse=reading.left is None)
     table.add_row(reading.phase, bar, *_figures(reading, unit, by_worker))
@@ -78,6 +79,7 @@ def _line(reading: Reading, unit: str, by_worker: Mapping[str, int]) -> Table:
 
 
 def _figures(reading: Reading, unit: str, by_worker: Mapping[str, int]) -> Iterator[str]:
+    """Yield the texts beside the bar: share, steps, time left, steps by worker."""
     if reading.left is not None:
         yield f"{100 * reading.share:.0f} %"
     if reading.total > 1:
@@ -144,18 +146,22 @@ def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def number(value: float | None) -> str:
+    """Return a number with four digits, from 10 on with two decimals; a dash for None and NaN."""
     if value is None or value != value:
         return "–"
     return f"{value:.4g}" if abs(value) < 10 else f"{value:.2f}"
 
 
 def share(missing: Bools) -> str:
+    """Return the share of True entries as text."""
     return f"{100 * float(missing.mean()):.1f} % of the entries"
 
 
 def size(shape: tuple[int, int, int]) -> str:
+    """Return a shape (bands, rows, cols) as text."""
     return f"{shape[0]} bands × {shape[1]} × {shape[2]}"

@@ -61,6 +61,7 @@ def train(
 
 
 def _print_report(report: Mapping[str, Any], cubes: int) -> None:
+    """Print a summary of a training: updates, losses at the start and the end, and files."""
     out.print(f"{report['updates']:,} updates, {report['epochs']:g} epochs over", end=" ")
     out.print(f"{report['crops']} crops of {cubes} cubes in {report['seconds']:.1f} s")
     first, last = report["losses"]["first"], report["losses"]["last"]

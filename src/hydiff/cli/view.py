@@ -46,9 +46,9 @@ def view(
     if not output.parent.is_dir():
         raise errors.OutputError(f"{output.parent} is not a folder; create it first")
     folders = folder or []
-    for place in folders:
-        if not place.is_dir():
-            raise errors.BadValue(f"`folder={place}`: expected a folder that exists")
+    for path in folders:
+        if not path.is_dir():
+            raise errors.BadValue(f"`folder={path}`: expected a folder that exists")
     from hydiff.viewer import server
     from hydiff.viewer.page import Window
 

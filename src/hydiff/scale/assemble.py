@@ -38,6 +38,8 @@ class Kept(NamedTuple):
 
 
 class Mosaic(NamedTuple):
+    """The finished tiles of a scene, from which blended values are read box by box."""
+
     scene: Scene
     kept: list[Kept | None]  # in the order of the plan, so that sums are reproducible; None = not
     #                          finished yet
@@ -63,6 +65,7 @@ class Mosaic(NamedTuple):
         return bits
 
     def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
+        """Yield one layer of each finished tile that overlaps a box, read from its file."""
         for tile, path, rows, cols, weight, offset, shape in filter(None, self.kept):
             if all(
                 s.start < b.stop and b.start < s.stop
@@ -99,8 +102,8 @@ class FilledEntries(NamedTuple):
     filled: Bits
     flags: ByteFile
     by_flag: Counter[str]  # number of entries
-    changed: Counter[str]  # number of filled values that the dtype changed, by the kind of change;
-    #                        under the names of BEYOND, those outside the observed range or clipped
+    changed: Counter[str]  # number of filled values that the dtype changed, by kind of change, and
+    #                        of those outside the observed range or clipped, by names of BEYOND
 
 
 class Assembly:
@@ -190,10 +193,10 @@ def _written(
     """Return the estimate in the file's dtype and counts of changed values, as `into_dtype`."""
     new = estimate[finite][None, None]
     blank = Cube(np.zeros(new.shape, cube.dtype), nodata=cube.nodata)
-    stored, how = rule.into_dtype(blank, new, np.ones(new.shape, bool), nodata)
+    stored, changes = rule.into_dtype(blank, new, np.ones(new.shape, bool), nodata)
     written = np.zeros(finite.shape, cube.dtype)
     written[finite] = stored[0, 0]
-    return written, how
+    return written, changes
 
 
 class Keeps(NamedTuple):
@@ -226,6 +229,7 @@ def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Lazy:
         named = np.where(mask, 0, MASK).astype(np.uint8)
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
+        """Return the reasons of a block."""
         block = (bands, rows, cols)
         missing = ~scene.observed.get(*block)
         where: Bools = np.asarray(missing.any(axis=0))
@@ -251,10 +255,11 @@ def bars_of(mosaic: Mosaic, filled: Bits, own: Floats | None) -> Lazy:
     """
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
-        gaps, input = mosaic.scene.gaps[rows, cols], None if own is None else own[bands]
+        """Return the σ of a block."""
+        gaps, input_sigma = mosaic.scene.gaps[rows, cols], None if own is None else own[bands]
         sigma = mosaic.in_gaps(1, bands, (rows, cols))
         where = filled.get(bands, rows, cols)[:, gaps][:, None]
-        return _spread(total(sigma, input, where), gaps, np.nan)
+        return _spread(total(sigma, input_sigma, where), gaps, np.nan)
 
     return Lazy(mosaic.scene.cube.shape, rule.float_for(mosaic.scene.cube.dtype), read)
 
@@ -264,6 +269,7 @@ def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
     scene = mosaic.scene
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
+        """Return the values of a block, in the dtype of the file."""
         out = np.array(scene.cube.values[bands, rows, cols])
         gaps = scene.gaps[rows, cols]
         where = filled.get(bands, rows, cols)[:, gaps][:, None]

@@ -159,7 +159,8 @@ def _fill_each(
     Inputs without the nodata value are tried a second time, ignoring it, if any input was filled.
     """
 
-    def fill_some(numbers: Sequence[int], lenient: bool) -> None:
+    def fill_inputs(numbers: Sequence[int], lenient: bool) -> None:
+        """Fill the inputs with these numbers and add their rows; report failures and progress."""
         granules = [tasks[i]._replace(lenient=lenient) for i in numbers]
         for outcome in run(fill_granule, granules, None):
             number = numbers[outcome.number]
@@ -172,9 +173,9 @@ def _fill_each(
             if progress is not None:
                 progress(Step(len(rows), len(inputs), None, how=outcome.worker, phase="files"))
 
-    fill_some(range(len(inputs)), lenient=False)
+    fill_inputs(range(len(inputs)), lenient=False)
     if any(row.status in DONE for row in rows.values()):
-        fill_some([i for i, row in rows.items() if row.status == ABSENT], lenient=True)
+        fill_inputs([i for i, row in rows.items() if row.status == ABSENT], lenient=True)
 
 
 def fill_granule(granule: Granule) -> Row:
@@ -186,8 +187,8 @@ def fill_granule(granule: Granule) -> Row:
         cube = io.read(path, var=granule.request.var)
         source = cube.path or path
         output = folder / source.name
-        again = granule.overwrite and not granule.resume
-        record = None if again else _done_before(source, output, granule.stale)
+        fill_again = granule.overwrite and not granule.resume
+        record = None if fill_again else _done_before(source, output, granule.stale)
         if record is None:
             record = _record(granule, cube, output)
     except NoSuchNodata as error:
@@ -224,6 +225,7 @@ def _record(
 
 
 def _fill(granule: Granule, request: Request, cube: Cube, output: Path) -> Filled:
+    """Plan and execute the fill of one input."""
     plan = make_plan(
         granule.input,
         output,
@@ -238,9 +240,10 @@ def _fill(granule: Granule, request: Request, cube: Cube, output: Path) -> Fille
 
 
 def _row(path: Path, output: Path, record: dict[str, Any]) -> Row:
+    """Return the row of a finished fill, from its record."""
     entries = record["entries"]
-    doubts = [note for note in record.get("notes", ()) if "`nodata" in note]
-    note = shell("; ".join(doubts)) or None
+    nodata_notes = [note for note in record.get("notes", ()) if "`nodata" in note]
+    note = shell("; ".join(nodata_notes)) or None
     if not entries["missing_before"]:
         seconds = record.get("seconds")
         return Row(str(path), output.name, "no gaps", 0, 0, 0, seconds=seconds, note=note)
@@ -281,8 +284,8 @@ def check(inputs: Sequence[Path], folder: Path, request: Request) -> None:
     if request.quality is not None:
         raise BadValue("`quality=` belongs to one cube: fill that one by itself")
     names = [path.name for path in inputs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise BadValue(f"two inputs are called {twice}: they would be one file in the output")
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise BadValue(f"two inputs are called {duplicate}: they would be one file in the output")
 
 
 def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Mapping[str, str]:
@@ -310,6 +313,7 @@ def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Map
 
 
 def _write(table: Sequence[Row], folder: Path) -> None:
+    """Write the table as Parquet and as Markdown."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -329,6 +333,7 @@ def markdown(table: Sequence[Row]) -> str:
     """Return the table as Markdown, with four digits for floats and a dash for unknown values."""
 
     def cell(value: Any) -> str:
+        """Return a value as the text of a cell."""
         if value is None:
             return "–"
         return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")

@@ -41,14 +41,17 @@ class ByteFile(NamedTuple):
         return np.frombuffer(view, np.uint8).reshape(self.shape)
 
     def empty(self) -> ByteFile:
+        """Create the file, filled with zeros, and return self."""
         with self.path.open("wb") as file:
             file.truncate(math.prod(self.shape))
         return self
 
     def put(self, bands: slice, rows: slice, values: Array) -> None:
+        """Write values (bands, rows, all columns)."""
         self.mapped(write=True)[bands, rows] = values
 
     def get(self, bands: slice, rows: slice, cols: slice) -> Array:
+        """Return a block (bands, rows, cols)."""
         return np.array(self.mapped()[bands, rows, cols])
 
 
@@ -60,27 +63,33 @@ class Bits(NamedTuple):
 
     @property
     def _bytes(self) -> ByteFile:
+        """The file as bytes (bands, rows, ceil(cols / 8))."""
         bands, rows, cols = self.shape
         return ByteFile(self.path, (bands, rows, -(-cols // 8)))
 
     def empty(self) -> Bits:
+        """Create the file, all entries False, and return self."""
         self._bytes.empty()
         return self
 
     def put(self, bands: slice, rows: slice, flags: Bools) -> None:
+        """Write flags (bands, rows, all columns)."""
         self._bytes.put(bands, rows, np.packbits(flags, axis=-1))
 
     def get(self, bands: slice, rows: slice, cols: slice) -> Bools:
+        """Return a block (bands, rows, cols); `cols` must have start and stop."""
         first = cols.start // 8
         packed = self._bytes.mapped()[bands, rows, first : -(-cols.stop // 8)]
         flags = np.unpackbits(packed, axis=-1)[..., cols.start - 8 * first : cols.stop - 8 * first]
         return flags.view(bool)
 
     def plane(self, band: int) -> Bools:
+        """Return one band, (rows, cols)."""
         plane: Bools = self.get(slice(band, band + 1), *everything(self.shape))[0]
         return plane
 
     def box(self, box: Box) -> Bools:
+        """Return all bands of a box, (bands, rows, cols)."""
         return self.get(slice(0, self.shape[0]), *box)
 
     def packed(self, band: int) -> Array:
@@ -97,10 +106,12 @@ class Bits(NamedTuple):
         return np.array([np.bitwise_count(plane).sum(dtype=np.int64) for plane in planes])
 
     def total(self) -> int:
+        """Return the number of True entries."""
         return int(self.counts().sum())
 
 
 def everything(shape: tuple[int, int, int]) -> Box:
+    """Return the box of all rows and columns of a shape (bands, rows, cols)."""
     return slice(0, shape[1]), slice(0, shape[2])
 
 
@@ -120,9 +131,9 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     """Find observed and withheld entries, and the range of observed values, in one pass."""
     if mask is not None:
         mask = rule.checked_mask(np.asarray(mask), cube.shape)
-    measured = own = Bits(work / "seen.bits", cube.shape).empty()
+    measured = by_cube = Bits(work / "seen.bits", cube.shape).empty()
     if mask is not None:
-        own = Bits(work / "own.bits", cube.shape).empty()
+        by_cube = Bits(work / "own.bits", cube.shape).empty()
     withheld = None
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
@@ -135,7 +146,7 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
     content = Fingerprint(cube.good_bands)
 
-    def look(block: Block) -> tuple[list[bytes], set[float], int, tuple[Floats, Floats]]:
+    def scan_block(block: Block) -> tuple[list[bytes], set[float], int, tuple[Floats, Floats]]:
         """Write the masks of a block.
 
         Returns the content for the fingerprint, the nodata values that occur, the number of entries
@@ -147,7 +158,7 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
         occurring = {v for v in absent if equals(values, v).any()}
         count = int((equals_any(values, whole) & flags).sum()) if whole else 0
         if mask is not None:
-            own.put(bands, rows, flags)
+            by_cube.put(bands, rows, flags)
             flags &= mask[..., rows, cols]
         measured.put(bands, rows, flags)
         if withheld is not None:
@@ -155,7 +166,7 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
         return [*content.content(values, flags)], occurring, count, extremes(values, flags)
 
     parts = blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1)
-    for content_parts, occurring, count, (least, most) in in_threads(look, parts):
+    for content_parts, occurring, count, (least, most) in in_threads(scan_block, parts):
         content.add(content_parts)
         absent, spared_count = absent - occurring, spared_count + count
         low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
@@ -164,7 +175,9 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     if not (low < np.inf).any():
         raise NothingObserved(rule.NOTHING)
     ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
-    return Scan(measured, own, withheld, *ends, rule.spared_note(whole, spared_count), str(content))
+    return Scan(
+        measured, by_cube, withheld, *ends, rule.spared_note(whole, spared_count), str(content)
+    )
 
 
 def aims(
@@ -225,6 +238,10 @@ class Gaps(NamedTuple):
 
 
 def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
+    """Return the gaps of a mask; which pixels to fill is not yet determined.
+
+    missing, screened (withheld) and region: (rows, cols); None = no pixel withheld, any region.
+    """
     lost = missing if screened is None else missing & ~screened
     wanted = lost if region is None else lost & region
     withheld = 0 if screened is None else int(screened.sum())
@@ -232,6 +249,7 @@ def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
 
 
 def _aimed(gaps: Gaps, request: Request) -> Gaps:
+    """Return the gaps with the pixels to fill, and counts of those left by max_gap or outside."""
     aimed, left = gaps.wanted.copy(), Counter[str]()
     for reason, pixels in rule.unfilled_pixels(gaps.missing, request.max_gap, request.outside):
         left[reason] += int((aimed & pixels).sum())

@@ -60,6 +60,7 @@ class ChunkedJob:
         self.tiled: scene.Tiled | None = None  # the filled tiles, after the first computation
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the inputs only, not the filled tiles."""
         return ChunkedJob, (self.array, self.cube, self.observed, self.request, self.limits)
 
 
@@ -73,11 +74,13 @@ class RawFile:
         self.path, self.shape, self.dtype = path, shape, dtype
 
     def create(self) -> None:
+        """Create the file, filled with zeros."""
         with self.path.open("wb") as file:
             file.truncate(int(np.prod(self.shape)) * self.dtype.itemsize)
 
     @property
     def mapped(self) -> Array:
+        """The file mapped as an array (bands, rows, cols)."""
         bands, rows, cols = self.shape
         stored = np.memmap(self.path, self.dtype, "r+", shape=(rows, bands, cols))
         return stored.transpose(1, 0, 2)
@@ -109,6 +112,7 @@ def fill(
 
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
+    """Raise BadValue for a dtype that an ENVI file cannot store."""
     if native(dtype).name not in CODES:
         raise BadValue(
             f"a Dask array of {dtype}: expected one of {', '.join(CODES)} to fill by tiles; "
@@ -117,6 +121,7 @@ def _check_dtype(dtype: np.dtype[Any]) -> None:
 
 
 def _detectors(cube: Cube) -> dict[str, Any]:
+    """Return the attributes that name the detector of each band; {} without detectors."""
     return {"detector": list(cube.detectors)} if cube.detectors is not None else {}
 
 
@@ -126,6 +131,7 @@ def _chunks(chunks: Any, tiled: Any, scratch: Scratch, layer: str, dtype: np.dty
     from dask.delayed import delayed
 
     def part(*block: slice) -> Any:
+        """Return a block of the result as a Dask array."""
         values = delayed(_read, pure=False)(tiled, scratch, layer, block)
         return da.from_delayed(values, tuple(s.stop - s.start for s in block), dtype)
 
@@ -143,6 +149,7 @@ def _tiled(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
 
 
 def _filled_tiles(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
+    """Write the Dask array to the scratch file, and fill that file by tiles."""
     import dask.array as da
 
     cube, path, work = job.cube, scratch.folder / NAME, scratch.folder / "tiles"
@@ -171,4 +178,5 @@ def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Arr
 
 
 def sigma_type(tiled: scene.Tiled) -> np.dtype[Any]:
+    """Return the dtype of the error bars."""
     return float_for(tiled.scene.cube.dtype)

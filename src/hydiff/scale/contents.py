@@ -1,4 +1,4 @@
-"""What a fill is asked for, whatever its files are called: the options of a request, by content."""
+"""The options of a request, with the files that they name replaced by hashes of their contents."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from hydiff.methods import user_code
 from hydiff.reference.image_choice import files_of
 from hydiff.request import Request
 
-FILES = ("observed", "missing", "quality", "input_uncertainty", "region")  # may name one each
+# options that may name one file
+FILES = ("observed", "missing", "quality", "input_uncertainty", "region")
 IMAGES = ("reference", "reference_missing")  # options that name any number of files
 
 
 def by_content(request: Request) -> dict[str, Any]:
-    """Return the options of a request, with the hash of each file that they name in its place.
+    """Return the options of a request, with each file that they name replaced by its hash.
 
-    A mask, a reference, a file of weights or a method in a file of the user's own that has
-    changed makes another request, and one that has merely moved does not.
+    So the result changes if the content of a mask, a reference, a file of weights, or a file with
+    a method of the user changes.
     """
     options = asdict(request)
     options |= {name: _hashed(options[name]) for name in FILES}

@@ -17,7 +17,7 @@ from hydiff.scale.layout import Scene, area, base, cost, in_worker
 from hydiff.workers import Run
 from hydiff.workers.local import Crew
 
-AMPLE = MEMORY  # bytes left besides all workers above which memory is ample for the decision
+AMPLE = MEMORY  # bytes that are ample for the decision, if left besides all workers
 NETWORK = f"{__name__}:load_network:{{}}"
 
 
@@ -27,7 +27,7 @@ def uses_network(request: Request) -> bool:
 
 
 def load(request: Request) -> None:
-    """Load what the decision in this process needs."""
+    """Load the libraries of the network if the decision in this process may try it."""
     if uses_network(request):
         load_network(request.device)
 

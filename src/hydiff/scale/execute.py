@@ -61,7 +61,7 @@ def execute(
         return _completed(plan, dict(plan.finished), say)
     if plan.whole is not None:
         return _fill_whole(plan, plan.whole, say, progress, begin)
-    if plan.in_place:  # worth reading the file twice: without gaps it must not be rewritten
+    if plan.in_place:  # read the file once more first: without gaps it must not be rewritten
         expected = scene.preview(plan)
         if not expected["entries_to_fill"]:
             return _untouched(plan, expected["left"])
@@ -89,6 +89,7 @@ def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
 def _fill_whole(
     plan: FilePlan, whole: api.CubePlan, say: Say, progress: Progress, begin: Begin
 ) -> Filled:
+    """Fill a cube in memory, and write it with its companion files; copy a cube without gaps."""
     request, output = plan.request, plan.output
     if plan.has_no_gaps:
         if request.report:
@@ -168,8 +169,8 @@ def _untouched(plan: FilePlan, left: Any) -> Filled:
 def _copied(plan: FilePlan, whole: api.CubePlan) -> Filled:
     """Copy a cube without gaps, and write a record that states this."""
     output, cube, overwrite = plan.output, plan.cube, plan.overwrite
-    about = {"request": plan.fingerprint, "entries": {"missing_before": 0}, "notes": whole.notes}
-    record = provenance.dated(plan.command, provenance.input_of(plan.hashes), about)
+    facts = {"request": plan.fingerprint, "entries": {"missing_before": 0}, "notes": whole.notes}
+    record = provenance.dated(plan.command, provenance.input_of(plan.hashes), facts)
     paths = provenance.write_together(
         cube, output, record, {}, hashes=plan.hashes, overwrite=overwrite, before=cube
     )

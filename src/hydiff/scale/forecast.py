@@ -3,7 +3,7 @@
 On a reference machine, seconds are linear in the size of the work, with coefficients by method that
 `benchmarks/forecast.py` measures (`data/fill_times.csv`).  The factor for this machine is estimated
 from its own finished fills (`fill_history`), in which similar fills have more weight.  Before the
-first of them it is taken from a short measurement.
+first fill it is taken from a short measurement.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def ignore(work: WorkSize) -> None:
 
 
 class Forecast(NamedTuple):
+    """Expected time and memory of a fill."""
+
     seconds: float | None  # None: no fill of this kind was timed here or on the reference machine
     memory: float  # bytes
     timed: int  # number of finished fills of this kind that it is based on
@@ -149,6 +151,7 @@ def kind_of(request: Request) -> str:
 
 
 def _steps(request: Request) -> int:
+    """Return the number of steps of a network; 1 for other methods."""
     return int(request.settings_used.get("steps", 1)) if request.learned else 1
 
 
@@ -170,6 +173,7 @@ class Coefficients(NamedTuple):
     pixels: float  # per million pixels: work on components, independent of the number of bands
 
     def seconds(self, work: WorkSize) -> float:
+        """Return the seconds of a fill on the reference machine."""
         by_entries = (self.lost * work.lost + self.partial * work.partial) * work.entries
         return self.start + work.steps * (by_entries + self.pixels * work.pixels) / 1e6
 
@@ -186,7 +190,7 @@ def table() -> dict[str, Coefficients]:
 
 
 def reference_row(work: WorkSize) -> Coefficients | None:
-    """Return the coefficients of a kind, else of its method, else of networks; None without any."""
+    """Return the coefficients of a kind, else of its method, else of networks; None if none."""
     words = work.kind.removesuffix(" by tiles").split()
     for count in range(len(words), 0, -1):
         if row := table().get(" ".join(words[:count])):
@@ -198,7 +202,7 @@ def forecast(work: WorkSize, history: History) -> Forecast:
     """Return the expected seconds and bytes of a fill, from finished fills."""
     row, alike = reference_row(work), [f for f in history.fills if _alike(f.work, work)]
     weights = [_weight(f.work, work) for f in alike]
-    memory = _mean(
+    log_ratio = _mean(
         [
             (math.log(f.memory / f.work.memory), w)
             for f, w in zip(alike, weights, strict=True)
@@ -206,7 +210,7 @@ def forecast(work: WorkSize, history: History) -> Forecast:
         ],
         0.0,
     )
-    bytes_ = work.memory * math.exp(memory)
+    bytes_ = work.memory * math.exp(log_ratio)
     if row is None and not alike:
         return Forecast(None, bytes_, 0)
     ratios = [
@@ -223,6 +227,7 @@ def _expected(work: WorkSize) -> float:
 
 
 def _alike(first: WorkSize, second: WorkSize) -> bool:
+    """Return whether two fills are of one kind and ran on the same number of cores."""
     return (first.kind, first.cores) == (second.kind, second.cores)
 
 

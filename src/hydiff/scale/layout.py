@@ -38,6 +38,8 @@ PLANES = 100.0  # bytes per pixel of the scene while gap widths are measured, ro
 
 
 class Limits(NamedTuple):
+    """Limits of memory and processes, and the sizes of tiles if the user gives them."""
+
     memory: float  # bytes, for all local processes together, or for each process of a cluster
     tile: int | None = None  # px, side of the cores; None = the largest that memory allows
     overlap: int | None = None  # px over which neighbours are blended
@@ -74,20 +76,20 @@ def limits(
 ) -> Limits:
     """Return limits from command-line values; memory None means half the memory of the machine."""
     if memory is None:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Limits(whole / 2, tile, overlap, processes)
+        machine_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Limits(machine_memory / 2, tile, overlap, processes)
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
     if size is None or not float(size[1]) > 0:
         raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")
-    step = 1024.0 if size[3] else 1000.0
-    size_bytes = float(size[1]) * step ** " KMGT".index(size[2].upper() or " ")
+    factor = 1024.0 if size[3] else 1000.0
+    size_bytes = float(size[1]) * factor ** " KMGT".index(size[2].upper() or " ")
     return Limits(size_bytes, tile, overlap, processes)
 
 
 def wanted(cube: Cube, request: Request, limits: Limits) -> bool:
     """Return whether to fill by tiles: on request, or because the cube as a whole does not fit."""
-    whole = base(request) + cost(request, cube.bands, cube.shape[1] * cube.shape[2])
-    return limits.tile is not None or request.pretrain > 0 or whole > limits.memory
+    needed = base(request) + cost(request, cube.bands, cube.shape[1] * cube.shape[2])
+    return limits.tile is not None or request.pretrain > 0 or needed > limits.memory
 
 
 def lay_out(
@@ -98,27 +100,27 @@ def lay_out(
     path, cube: the input.  mask: True = measured, (rows, cols) or (bands, rows, cols).
     """
     rule.check_numbers(cube)
-    walk = scan(cube, mask, request, work)
-    target, width, left = aims(cube, walk.observed, walk.withheld, request, work)
+    scanned = scan(cube, mask, request, work)
+    target, width, left = aims(cube, scanned.observed, scanned.withheld, request, work)
     cuts, planned = _planned(cube, request, width, limits)
-    most = at_once(request, cube.bands, planned, limits.memory)
+    most_processes = at_once(request, cube.bands, planned, limits.memory)
     return Scene(
         request,
-        limits._replace(processes=min(limits.processes, most)),
+        limits._replace(processes=min(limits.processes, most_processes)),
         path,
         cube,
-        walk.observed,
+        scanned.observed,
         target,
         width > 0,
         cuts,
         planned,
         work,
-        walk.content,
-        reach_of(cube, walk.low, walk.high, request.clip),
+        scanned.content,
+        reach_of(cube, scanned.low, scanned.high, request.clip),
         left,
-        [*walk.notes, *rule.suspected(cube, mask, request.nodata)],
-        walk.own,
-        walk.withheld,
+        [*scanned.notes, *rule.suspected(cube, mask, request.nodata)],
+        scanned.own,
+        scanned.withheld,
     )
 
 
@@ -200,6 +202,7 @@ def _has_gpu(device: str) -> bool:
 
 
 def area(box: Box) -> int:
+    """Return the number of pixels of a box."""
     rows, cols = (int(s.stop - s.start) for s in box)
     return rows * cols
 
@@ -220,10 +223,10 @@ def inside(box: Box, window: Box) -> Box:
 
 def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, Bools, Bools]:
     """Return the window of a tile: cube, observed entries, and entries to fill in its support."""
-    wanted = target.box(tile.window)
-    counts = np.zeros(wanted.shape[1:], bool)
-    counts[inside(tile.support, tile.window)] = True
-    return cube.window(*tile.window), observed.box(tile.window), wanted & counts
+    to_fill = target.box(tile.window)
+    in_support = np.zeros(to_fill.shape[1:], bool)
+    in_support[inside(tile.support, tile.window)] = True
+    return cube.window(*tile.window), observed.box(tile.window), to_fill & in_support
 
 
 def _planned(
@@ -233,7 +236,7 @@ def _planned(
 
     If none fits, BadValue names the least sufficient memory.
     """
-    scene = (cube.shape[1], cube.shape[2])
+    shape = (cube.shape[1], cube.shape[2])
     needs = []
     largest_size = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
     sizes = (
@@ -241,7 +244,7 @@ def _planned(
     )
     for size in sizes:
         overlap = min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap
-        cuts = tiles.grid(scene, size, overlap)
+        cuts = tiles.grid(shape, size, overlap)
         planned = tiles.plan(cuts, width, context(request))
         largest = max((area(t.window) for t in planned), default=0)
         filling_bytes = 16.0 * width.size + cost(request, cube.bands, largest)

@@ -44,9 +44,8 @@ OURS = re.compile(
 def prepare(work: Path, resume: bool) -> None:
     """Create an empty folder for the tiles; with `resume`, keep the one of an interrupted run."""
     has_scene = is_there(work) and is_there(work / SCENE)
-    if (
-        work.exists() and not has_scene
-    ):  # a run killed early or late may have left some of its files
+    # a run that was killed at its start or end may have left some of its files
+    if work.exists() and not has_scene:
         if not all(OURS.fullmatch(path.name) for path in work.iterdir()):
             raise OutputError(
                 f"{work} is in the way and holds no unfinished fill; move it elsewhere"
@@ -87,6 +86,7 @@ class Belongings:
 
     @property
     def cuts(self) -> Grid:
+        """The grid of the tiles."""
         return Grid(self.rows, self.cols, self.overlap)
 
 
@@ -100,8 +100,12 @@ NAMES = (  # of the fields above, in error messages
 def belongings(
     input_hash: str, masks: Iterable[Bits], request: Request, cuts: Grid, cube: Cube
 ) -> Belongings:
-    apart = {"recipe", "seed", "report", "compact", "input_uncertainty", *MASKS}
-    settings = {k: v for k, v in by_content(request).items() if k not in apart}
+    """Return the belongings of a run.
+
+    masks: of the observed entries and of the entries to fill.  cuts: the grid of the tiles.
+    """
+    left_out = {"recipe", "seed", "report", "compact", "input_uncertainty", *MASKS}
+    settings = {k: v for k, v in by_content(request).items() if k not in left_out}
     bands = (None if a is None else a.tolist() for a in (cube.wavelengths, cube.good))
     return Belongings(
         input_hash,
@@ -193,6 +197,7 @@ def keep(work: Path, tile: Tile, tag: str, values: Array, outline: Outline) -> N
 
 
 def is_done(work: Path, tile: Tile, tag: str) -> bool:
+    """Return whether the values of a tile are on disk, undamaged, and made for the same inputs."""
     try:
         marker, digest = read_marker(work, tile), _digest(values_path(work, tile))
     except (OSError, ValueError):
@@ -201,6 +206,7 @@ def is_done(work: Path, tile: Tile, tag: str) -> bool:
 
 
 def write_array(path: Path, values: Array, to_disk: bool = True) -> None:
+    """Write an array as .npy, complete or not at all.  to_disk: wait until it is on the disk."""
     with _draft(path).open("wb") as file:
         npz.write_array(file, np.ascontiguousarray(values))  # band by band, as they are read
         if to_disk:
@@ -209,6 +215,7 @@ def write_array(path: Path, values: Array, to_disk: bool = True) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, complete or not at all, and wait until it is on the disk."""
     with _draft(path).open("wb") as file:
         file.write(content)
         _to_disk(file)
@@ -238,6 +245,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
@@ -251,5 +259,6 @@ def _draft(path: Path) -> Path:
 
 
 def _to_disk(file: Any) -> None:
+    """Wait until a file is on the disk."""
     file.flush()
     os.fsync(file.fileno())

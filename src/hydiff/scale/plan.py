@@ -34,6 +34,8 @@ def quiet(text: str) -> None:
 
 
 class Filled(NamedTuple):
+    """The outputs of a fill."""
+
     made: list[Path]  # files that were written, the cube first
     record: dict[str, Any]  # as in OUT.fill.json; without a method if there was nothing to fill
 
@@ -191,6 +193,7 @@ def _check_folder(output: Path) -> None:
 
 
 def _check_band_mask(path: Path, output: Path, overwrite: bool) -> None:
+    """Raise an error if the mask of filled entries cannot be written there."""
     if path.suffix.lower() != ".nc":
         raise UnknownName("suffix of `band_mask=`", path.suffix, [".nc"], "; it is a netCDF file")
     if path.resolve() == output.resolve():
@@ -200,12 +203,13 @@ def _check_band_mask(path: Path, output: Path, overwrite: bool) -> None:
 
 
 def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
-    unable = {
+    """Raise BadValue for options that need the whole cube in memory."""
+    unsupported = {
         "`detect=True`": request.detect,
         "`denoise=True`": request.denoise,
         "`band_mask=`": band_mask,
     }
-    if options := [option for option, on in unable.items() if on]:
+    if options := [option for option, on in unsupported.items() if on]:
         raise BadValue(
             f"{', '.join(options)}: needs the whole cube in memory, and this one is filled by "
             "tiles; leave it out, or give more `memory=` (for `detect=True`: "
@@ -214,6 +218,7 @@ def _refuse_by_tiles(request: Request, band_mask: Path | None) -> None:
 
 
 def _refuse_whole_format(cube: Cube, output: Path) -> None:
+    """Raise BadValue for an output format that cannot be written block by block."""
     whole = io.format_for(cube, output) in WHOLE_FORMATS
     if whole and not io.npz.written_by_blocks(cube.path, output):
         raise BadValue(
@@ -250,10 +255,11 @@ def _announce(input: Path, plan: api.CubePlan, say: Say) -> None:
     used = {k: v for k, v in request.settings_used.items() if v is not None}  # None: from the scene
     settings = ", ".join(f"{k}={v}" for k, v in used.items())
     settings = settings if request.recipe is None else "as decided before"
-    how = f"{request.method} ({settings})" if settings else str(request.method)
+    method = f"{request.method} ({settings})" if settings else str(request.method)
     count = f"{int(plan.target.sum()):,} of {int((~plan.observed).sum()):,} missing entries"
-    say(f"will fill {count} with {how}")
+    say(f"will fill {count} with {method}")
 
 
 def _size(cube: Cube) -> str:
+    """Return the shape and dtype of a cube as text."""
     return f"{cube.shape[0]} bands × {cube.shape[1]} × {cube.shape[2]} {cube.dtype}"

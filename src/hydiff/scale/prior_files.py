@@ -76,7 +76,7 @@ def train_prior(
         )
     held = set(np.random.default_rng(settings.seed).permutation(places)[: settings.held].tolist())
     images = [images_of(name.partition("_")[0], a, device) for name, a in arrays.items()]
-    about: dict[str, Any] = {
+    description: dict[str, Any] = {
         "layout": LAYOUT,
         "settings": asdict(settings),
         "planes": KINDS,
@@ -86,7 +86,7 @@ def train_prior(
         "versions": versions("torch", "numpy"),
     }
     state_path = output.with_name(output.name + ".training")
-    state = _kept(state_path, about) if resume else None
+    state = _kept(state_path, description) if resume else None
     validation = _judges([i for i in images if i.place in held], settings, device)
     images = [i for i in images if i.place not in held]
     rng = np.random.default_rng(settings.seed)
@@ -108,11 +108,11 @@ def train_prior(
             )
             rows.append({"step": current.step} | {k: round(v, 3) for k, v in figures.items()})
         if time.perf_counter() - saved > KEPT:
-            _keep(state_path, about, current, rows)
+            _keep(state_path, description, current, rows)
             saved = time.perf_counter()
-    _write(current, about, rows, output, overwrite)
+    _write(current, description, rows, output, overwrite)
     state_path.unlink(missing_ok=True)
-    return about | {"curve": rows}
+    return description | {"curve": rows}
 
 
 def _arrays(folders: Sequence[Path], side: int) -> tuple[dict[str, str], dict[str, Any]]:
@@ -141,9 +141,9 @@ def _of_file(path: Path, side: int) -> tuple[str, dict[str, Any]]:
 
 def _start(weights: Path) -> dict[str, Any]:
     """Return the description of the initial weights, to be stored with the new ones."""
-    about, _ = weights_file.content(weights, prior_weights.KIND)
+    description, _ = weights_file.content(weights, prior_weights.KIND)
     origin = {"file": weights.name, "sha256": prior_weights.digest(weights)}
-    return origin | {key: about.get(key) for key in ("data", "start") if key in about}
+    return origin | {key: description.get(key) for key in ("data", "start") if key in description}
 
 
 def _copy_of(weights: Path, device: str, width: int) -> PlaneNetwork:
@@ -178,29 +178,34 @@ def _judged(current: TrainingState, batches: Sequence[Batch]) -> dict[str, float
     return {"gain_clean": float(gain[~noise].mean()), "gain_noisy": float(gain[noise].mean())}
 
 
-def _keep(path: Path, about: dict[str, Any], current: TrainingState, rows: Any) -> None:
+def _keep(path: Path, description: dict[str, Any], current: TrainingState, rows: Any) -> None:
+    """Write the state of the training, from which `resume` continues."""
     tensors = {
         "network": current.network.state_dict(),
         "mean": current.mean.state_dict(),
         "optimiser": current.optimiser.state_dict(),
     }
     draft = path.with_name(path.name + ".part")
-    torch.save({"about": about, "step": current.step, "rows": rows, "tensors": tensors}, draft)
+    torch.save(
+        {"about": description, "step": current.step, "rows": rows, "tensors": tensors}, draft
+    )
     draft.replace(path)
 
 
-def _kept(path: Path, about: dict[str, Any]) -> Any:
+def _kept(path: Path, description: dict[str, Any]) -> Any:
+    """Return the stored state of this training, or None; refuse that of another training."""
     if not path.exists():
         return None
     state = torch.load(path, weights_only=True)
-    if state["about"] != about:
+    if state["about"] != description:
         raise BadValue(f"{path} belongs to another training; repeat its settings, or remove it")
     return state
 
 
 def _write(
-    current: TrainingState, about: dict[str, Any], rows: Any, output: Path, overwrite: bool
+    current: TrainingState, description: dict[str, Any], rows: Any, output: Path, overwrite: bool
 ) -> None:
+    """Write the weights (fp16) with their description, and the training curve as CSV."""
     from safetensors.torch import save
 
     weights = {k: v.half().contiguous().cpu() for k, v in current.mean.state_dict().items()}
@@ -211,6 +216,6 @@ def _write(
     writer.writeheader()
     writer.writerows(rows)
     with io.staged(output, overwrite=overwrite) as folder:
-        content = save(weights, metadata={"hydiff-prior": json.dumps(about)})
+        content = save(weights, metadata={"hydiff-prior": json.dumps(description)})
         (folder / output.name).write_bytes(content)
         (folder / (output.name + ".csv")).write_text(table.getvalue())

@@ -145,7 +145,8 @@ def fill_tiles(
     say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene that are not yet in the folder `work`, and assemble all tiles."""
-    with ThreadPoolExecutor(2) as pool:  # hashing releases the interpreter lock to the masks
+    # hashing releases the interpreter lock, so it runs while the masks are read
+    with ThreadPoolExecutor(2) as pool:
         digest = pool.submit(provenance.sha256, plan.source)
         loading = pool.submit(early.load, plan.request)
         scene = _laid_out(plan, work)
@@ -154,7 +155,7 @@ def fill_tiles(
         say(
             f"{plan.limits.memory / 1e9:.3g} GB hold {fitting} of the {requested} workers at a time"
         )
-    begin(forecast.work_by_tiles(scene))  # which may measure how fast the machine is
+    begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
     room = early.start_workers(scene, run)
     source = {"path": str(plan.cube.path), "sha256": digest.result()}
     observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
@@ -193,6 +194,7 @@ def _by_reason(why: Lazy) -> Counter[str]:
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
+    """Return the scene of a plan, with its masks in the folder `work`."""
     return lay_out(plan.input, plan.cube, plan.request, plan.limits, plan.mask, work)
 
 
@@ -239,9 +241,9 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         record["samples"] = {"count": sample_count, "seed": request.seed}
         cubes = scene_samples.cubes(tiled, written, sample_count, request.seed)
         samples = sample_files.writers(cube, plan.output, cubes, sample_count)
-    how: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
-    how |= {"before": cube, "samples": samples, "most": written_at_once(request, scene.limits)}
-    paths = provenance.write_together(written, plan.output, record, tiled.layers, **how)
+    options: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
+    options |= {"before": cube, "samples": samples, "most": written_at_once(request, scene.limits)}
+    paths = provenance.write_together(written, plan.output, record, tiled.layers, **options)
     return Filled(paths, record)
 
 
@@ -327,6 +329,7 @@ def _run_tiles(
 
 
 def _out_of_reach(request: Request) -> str:
+    """Return the reason for entries of the target that no tile filled."""
     if request.max_error is not None:
         return f"expected error above {request.max_error:g}, or out of reach"
     return f"out of reach of {request.method}"
@@ -349,6 +352,7 @@ def _mean(scores: Sequence[Scores]) -> dict[str, float]:
 
 
 def _expected(outlines: Sequence[Outline]) -> dict[str, float]:
+    """Return the mean expected scores of all tiles."""
     return _mean([(o.expected, o.entries) for o in outlines])
 
 
@@ -369,9 +373,9 @@ def _promises(outlines: Sequence[Outline], recipe: Mapping[str, Any] | None) -> 
     doubtful = _mean(shares).get("doubtful", 0.0)
     by_kind = _expected_by_kind(outlines)
     entries = {kind: sum(n for _, n in _of_kind(outlines, kind)) for kind in by_kind}
-    unknown = dict.fromkeys(n for o in outlines for n in o.notes if n.endswith(NO_BARS))
+    without_bars = dict.fromkeys(n for o in outlines for n in o.notes if n.endswith(NO_BARS))
     lines = promises(_expected(outlines), by_kind, entries, recipe or {})
-    return [*unknown, *lines, *([warning(doubtful)] if doubtful else [])]
+    return [*without_bars, *lines, *([warning(doubtful)] if doubtful else [])]
 
 
 def _notes(
@@ -379,9 +383,11 @@ def _notes(
 ) -> list[str]:
     """Return the notes for the record: of the scene, the decision, those that all tiles share, the
     expected accuracy, and values that the dtype changed."""
-    tiled = tiling(scene)
+    tile_counts = tiling(scene)
     first = outlines[0].notes if outlines else ()
     common = [note for note in first if all(note in o.notes for o in outlines)]
-    notes = [f"{tiled['filled']} of {tiled['of']} tiles had gaps; one recipe for all of them"]
+    notes = [
+        f"{tile_counts['filled']} of {tile_counts['of']} tiles had gaps; one recipe for all of them"
+    ]
     notes += [*scene.notes, *decided.notes, *common, *_promises(outlines, decided.recipe)]
     return [*dict.fromkeys(notes), *(f"{n} filled entries {how}" for how, n in changed.items())]

@@ -65,6 +65,7 @@ def prior_path(work: Path) -> Path:
 
 
 def _decide(scene: Scene, room: float) -> Decided:
+    """Make the decision: scale, noise, spectral basis and, for `auto`, the recipe."""
     cube, request, chosen = scene.cube, scene.request, scene.request.chosen
     good = cube.good_bands
     sigma_y = rule.sigma_per_band(request.sigma_y, cube)
@@ -107,12 +108,12 @@ def _noise_and_basis(
         y -= scale.low  # in place: windows are large
         y /= scale.span
         np.copyto(y, 0.0, where=~observed)
-        sigma, lines = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+        sigma, window_notes = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
         if chosen is not None:
             sigma, model_notes = modelled(chosen, sigma)
-            lines = [*lines, *model_notes]
+            window_notes = [*window_notes, *model_notes]
         sigmas.append(sigma)
-        notes += [note for note in lines if note not in notes]
+        notes += [note for note in window_notes if note not in notes]
         if shares_space:
             from hydiff.methods import smooth
 
@@ -191,17 +192,20 @@ def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
 
 
 def _extent(pixels: Floats, observed: Bools, good: Bools) -> Extent:
+    """Return the spread of each band (bands,), and the range of the values in good bands."""
     values = pixels[observed & good[:, None, None]]
     peak = float(np.ptp(values)) if len(values) else 0.0
     return Extent(band_spread(Cube(pixels), observed), peak)
 
 
 def _whole(scene: Scene) -> Tile:
+    """Return a tile of at most SIZES[0] px, which stands for a scene without tiles."""
     rows, cols = (slice(0, min(n, SIZES[0])) for n in scene.cube.shape[1:])
     return Tile(0, (rows, cols), (rows, cols))
 
 
 def _as_json(decided: Decided) -> dict[str, Any]:
+    """Return a decision for JSON, without trained weights, which are in a file of their own."""
     scale, bands, space, extent, _ = decided.common
     return {
         "extent": None if extent is None else [extent.spread.tolist(), extent.peak],
@@ -215,6 +219,7 @@ def _as_json(decided: Decided) -> dict[str, Any]:
 
 
 def _from_json(entries: Mapping[str, Any]) -> Decided:
+    """Return the decision of `_as_json`."""
     low, high = (e if isinstance(e, float) else np.asarray(e) for e in entries["scale"])
     space = extent = None
     if entries["space"] is not None:

@@ -71,6 +71,7 @@ def within(work: Path, window: Box) -> tuple[ReferencePlanes, ...]:
 
 
 def _list_path(work: Path) -> Path:
+    """Return the path of the file with facts and notes about the references."""
     return work / "references.json"
 
 
@@ -87,16 +88,17 @@ def _parts(length: int) -> list[slice]:
     return [slice(start, min(start + ALIGNED_ON, length)) for start in starts]
 
 
-def _check_memory(scene: Scene, given: list[GivenImage]) -> None:
+def _check_memory(scene: Scene, images: list[GivenImage]) -> None:
+    """Raise BadValue if the references do not fit into memory while they are resampled."""
     rows, cols = scene.cube.shape[1:]
     needs = [
         image.cube.bands * (image.cube.shape[1] * image.cube.shape[2] + rows * cols)
-        for image in given
+        for image in images
     ]
-    most = base(scene.request) + 8.0 * (COPIES * max(needs) + sum(needs))
-    if most > scene.limits.memory:
+    peak = base(scene.request) + 8.0 * (COPIES * max(needs) + sum(needs))
+    if peak > scene.limits.memory:
         raise BadValue(
-            f"references of this size take {most / 1e6:.0f} MB while they are put onto the grid of "
+            f"references of this size take {peak / 1e6:.0f} MB while they are put onto the grid of "
             f"the scene, and there are {scene.limits.memory / 1e6:.0f}; name fewer of them, crop "
             "them, or give more `memory=`"
         )

@@ -33,6 +33,7 @@ def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
     scene, paths = tiled.scene, _drawn(tiled, filled, count, seed)
 
     def read(path: Path, bands: slice, rows: slice, cols: slice) -> Array:
+        """Return a block of a sample: the fill plus the errors that `path` holds."""
         block = (bands, rows, cols)
         values, where = filled.values[block], tiled.filled.get(*block)
         error = np.memmap(path, np.float32, "r", shape=filled.shape)[block]
@@ -57,12 +58,12 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
     boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
     model = _model(tiled, filled, boxes) if boxes else None
     for box in boxes:
-        around = _widened(box, filled.shape[1:])
+        window = _widened(box, filled.shape[1:])
         inside = [
-            slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, around, strict=True)
+            slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, window, strict=True)
         ]
-        corner = (around[0].start, around[1].start)
-        at, draw = error_draws(_gaps(tiled, filled, around), seed, model, corner)
+        corner = (window[0].start, window[1].start)
+        at, draw = error_draws(_gaps(tiled, filled, window), seed, model, corner)
         error = np.zeros((filled.bands, *at.shape), np.float32)
         for number, path in enumerate(paths):
             error[:, at] = draw(number)
@@ -83,6 +84,7 @@ def _widened(box: Box, shape: Sequence[int]) -> Box:
 
 
 def _cores(shape: Sequence[int]) -> Iterator[Box]:
+    """Return the boxes of at most SIDE px that cover an image (rows, cols)."""
     rows, cols = ([slice(a, min(a + SIDE, n)) for a in range(0, n, SIDE)] for n in shape)
     return ((row, col) for row in rows for col in cols)
 
@@ -104,13 +106,14 @@ def _model(tiled: Tiled, filled: Cube, boxes: Sequence[Box]) -> error_model.Erro
     parts = [_gaps(tiled, filled, box) for box in selected]
     rows = max(part.values.shape[1] for part in parts)
 
-    def beside(arrays: Sequence[Array], blank: float) -> Array:
+    def side_by_side(arrays: Sequence[Array], blank: float) -> Array:
+        """Join arrays (bands, rows, cols) along the columns, and APART blank columns after each."""
         size = [((0, 0), (0, rows - a.shape[1]), (0, APART)) for a in arrays]
         padded = (np.pad(a, s, constant_values=blank) for a, s in zip(arrays, size, strict=True))
         return np.concatenate(list(padded), axis=2)
 
     values, observed = (
-        beside([p.values for p in parts], np.nan),
-        beside([p.observed for p in parts], False),
+        side_by_side([p.values for p in parts], np.nan),
+        side_by_side([p.observed for p in parts], False),
     )
     return error_model.fit(values, observed, parts[0].good, parts[0].sigma_y)

@@ -44,11 +44,14 @@ class TileTask(NamedTuple):
 
 
 class Tagged(NamedTuple):
+    """A tile and its tag, by which a finished tile is recognised."""
+
     tile: Tile
     tag: str  # fingerprint of the inputs and the decision that the tile belongs to
 
 
 def task(scene: Scene, tiles: Sequence[Tagged], glance: str) -> TileTask:
+    """Return the task that fills some tiles of a scene."""
     path, kind, version = scene.path.resolve(), str(scene.cube.format), versions()["hydiff"]
     masks = (scene.observed, scene.target)
     return TileTask(path, kind, *masks, scene.work, scene.request, tuple(tiles), glance, version)
@@ -60,8 +63,8 @@ def work(task: TileTask) -> None:
     undone = [t for t in task.tiles if not ledger.is_done(task.work, *t)]
     if undone:
         filled = _fill(task, cube, [tile for tile, _ in undone], scene_decision.read(task.work))
-        for (tile, tag), (values, about) in zip(undone, filled, strict=True):
-            ledger.keep(task.work, tile, tag, values, about)
+        for (tile, tag), (values, outline) in zip(undone, filled, strict=True):
+            ledger.keep(task.work, tile, tag, values, outline)
         if task.request.chosen is None:
             give_back()  # networks fragment the heap, which would grow from tile to tile
 
@@ -111,8 +114,8 @@ def _fill(
     for tile in selected:
         seed = tiles.seed_of(request.seed, tile.number)
         references = scene_references.within(task.work, tile.window)
-        how = (seed, request.device, request.deterministic, None, False)
-        job = Job(*how, decided.common, references=references)
+        options = (seed, request.device, request.deterministic, None, False)
+        job = Job(*options, decided.common, references=references)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
         recipe = decided.recipe
@@ -141,8 +144,8 @@ def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) 
     assert chosen is not None
     if len(parts) == 1:  # avoids importing torch
         part = parts[0]
-        how = ([chosen], decided.sigma_y, part.job, (), part.gaps)
-        return estimate_each(part.cube, part.observed, *how)
+        arguments = ([chosen], decided.sigma_y, part.job, (), part.gaps)
+        return estimate_each(part.cube, part.observed, *arguments)
     runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
     whole_windows = estimates(runs, request.device, request.deterministic)
     return [estimate.at(part.gaps) for estimate, part in zip(whole_windows, parts, strict=True)]

@@ -32,6 +32,8 @@ class Grid(NamedTuple):
 
 
 class Tile(NamedTuple):
+    """A tile with something to fill."""
+
     number: int  # position in the grid, row by row, also counting tiles without gaps
     support: Box  # where its estimate is used
     window: Box  # the data it is computed from
@@ -57,6 +59,7 @@ def grid(shape: tuple[int, int], size: int, overlap: int = OVERLAP) -> Grid:
         raise BadValue(f"an overlap of {overlap} pixels: expected 0 to {size // 2}, half a tile")
 
     def edges(length: int) -> tuple[int, ...]:
+        """Return the edges of the cores along an axis."""
         count = -(-length // size)
         return tuple(i * length // count for i in range(count + 1))
 
@@ -90,6 +93,7 @@ def plan(cuts: Grid, width: Floats, context: int = CONTEXT) -> list[Tile]:
 
 
 def _reach(edges: tuple[int, ...], i: int, half: int) -> slice:
+    """Return the core i of an axis, widened by `half` px on each side within the axis."""
     return slice(max(edges[i] - half, 0), min(edges[i + 1] + half, edges[-1]))
 
 
@@ -106,6 +110,7 @@ def weights(cuts: Grid, tile: Tile) -> Floats:
 
 
 def _profile(edges: tuple[int, ...], i: int, support: slice, half: int) -> Floats:
+    """Return the weights along one axis of the support of core i; see `weights`."""
     centres = np.arange(support.start, support.stop) + 0.5
 
     def risen(edge: int) -> Floats:

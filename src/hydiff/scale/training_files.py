@@ -114,6 +114,7 @@ def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool)
 
 
 def _about(cube: Cube) -> dict[str, Any]:
+    """Return name, SHA-256 and shape of a cube's file."""
     assert cube.path is not None
     with cube.path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -157,8 +158,10 @@ def _report(
 
 
 def _share(where: Tensor) -> float:
+    """Return the share of True entries."""
     return where.float().mean().item()
 
 
 def _means(rows: History) -> dict[str, float]:
+    """Return the mean of each loss over updates."""
     return {k: float(np.mean([row[k] for row in rows])) for k in ("loss", "data", "ei")}

@@ -16,6 +16,8 @@ INSTALL = "pip install 'hydiff[scene]'"
 
 
 class Outcome(NamedTuple):
+    """The result or the error of one task."""
+
     number: int  # of the task
     worker: str  # name of the worker; empty for this process
     value: Any = None

@@ -15,6 +15,8 @@ NAMES = [(a, b) for a in ("scipy_openblas", "openblas") for b in ("", "64_")]
 
 
 class Library(NamedTuple):
+    """Functions of an OpenBLAS library that get and set its number of threads."""
+
     get: Callable[[], int]
     set: Callable[[int], object]
 

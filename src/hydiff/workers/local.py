@@ -90,6 +90,7 @@ class Crew:
     def __call__(
         self, work: Work, tasks: Sequence[Any], at_once: int | None = None
     ) -> Iterator[Outcome]:
+        """Run the tasks, in the prepared children if there are any."""
         ready, self._ready = self._ready, None
         return run(self.workers, work, tasks, at_once, ready)
 
@@ -146,6 +147,7 @@ def staying(count: int, imports: Sequence[str] = ()) -> Iterator[Processes]:
 
 
 def _end_resting(*keys: tuple[Any, ...]) -> None:
+    """End the resting children with these keys."""
     with _rests:
         ended = [_resting.pop(key) for key in keys if key in _resting]
     for crew, timer in ended:
@@ -298,6 +300,7 @@ class Threads:
 
 
 def _started(number: int, imports: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Return a new child, which loads the imports."""
     return subprocess.Popen(
         [sys.executable, "-c", START, str(number), ",".join(imports), *sys.path],
         env=os.environ | ONE_THREAD | ONE_HEAP,
@@ -307,6 +310,7 @@ def _started(number: int, imports: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a child and close its pipes."""
     process.kill()
     process.wait()
     for pipe in filter(None, (process.stdin, process.stdout)):
@@ -315,6 +319,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tuple[bool, Any]:
+    """Send a shared value and a task to a child, and return its answer; see `_attempt`."""
     assert process.stdout
     _send(process, shared, task)
     answer: tuple[bool, Any] = pickle.load(process.stdout)
@@ -322,6 +327,7 @@ def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tupl
 
 
 def _send(process: subprocess.Popen[bytes], *messages: bytes) -> None:
+    """Write messages to the input of a child."""
     assert process.stdin
     for message in messages:
         process.stdin.write(message)

@@ -37,14 +37,14 @@ def joined(scheduler: str, gpu: bool, say: Callable[[str], Any]) -> Iterator[Run
         ) from error
     with Client(scheduler, set_as_default=False) as client:
         scheduler_info = client.scheduler_info(n_workers=-1)
-        present = scheduler_info["workers"]
+        workers = scheduler_info["workers"]
         if "dashboard" in scheduler_info["services"] and find_spec("bokeh") is not None:
             say(f"dashboard: {client.dashboard_link}")
-        if not present:
+        if not workers:
             say(f"{scheduler} has no workers yet: waiting for the first one")
-        gpus = any(worker["resources"].get("GPU") for worker in present.values())
-        places = {"GPU": 1} if gpu and gpus else {}
-        yield lambda work, tasks, at_once: _run(client, work, tasks, places)
+        gpus = any(worker["resources"].get("GPU") for worker in workers.values())
+        resources = {"GPU": 1} if gpu and gpus else {}
+        yield lambda work, tasks, at_once: _run(client, work, tasks, resources)
 
 
 async def _answers(scheduler: str) -> None:
@@ -62,13 +62,13 @@ async def _answers(scheduler: str) -> None:
 
 
 def _run(
-    client: Any, work: Work, tasks: Sequence[Any], places: dict[str, int]
+    client: Any, work: Work, tasks: Sequence[Any], resources: dict[str, int]
 ) -> Iterator[Outcome]:
     """Submit all tasks, and yield the outcome of each when it is done."""
     from distributed import as_completed
 
     futures = [
-        client.submit(_attempt, work, task, pure=False, retries=RETRIES, resources=places)
+        client.submit(_attempt, work, task, pure=False, retries=RETRIES, resources=resources)
         for task in tasks
     ]
     index = {future.key: i for i, future in enumerate(futures)}
@@ -80,6 +80,7 @@ def _run(
 
 
 def _outcome(index: int, future: Any) -> Outcome:
+    """Return the outcome of a finished future, with errors that a user can understand."""
     from concurrent.futures import CancelledError
 
     try:
