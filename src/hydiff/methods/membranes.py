@@ -24,6 +24,7 @@ def laplacian(rows: int, cols: int) -> sparse.csr_array:
     """Return −Δ on the grid with reflecting borders, (rows·cols, rows·cols); do not modify it."""
 
     def second_difference(n: int) -> sparse.dia_array:
+        """Return minus the second difference along n pixels with reflecting borders, (n, n)."""
         degree = np.full(n, 2.0)
         degree[0] -= 1
         degree[-1] -= 1

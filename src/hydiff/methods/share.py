@@ -177,6 +177,8 @@ def halved(x: Tensor) -> Tensor:
 
 
 class DoubleConv(nn.Sequential):
+    """Two 3-D convolutions, each with normalisation and activation."""
+
     def __init__(self, c_in: int, c: int) -> None:
         super().__init__(*_conv(c_in, c), *_conv(c, c))
 
