@@ -8,7 +8,7 @@ has no effect and is left out, and concatenated channels are normalised independ
 The gradients of the weights do not delay those of the images: they are computed in a separate
 stream, written once for each pass, and added up by `gather` at the end.
 
-Images are (N, H, W, C), channels last, as the convolutions like them.
+Images are (N, H, W, C), channels last, which is the fastest layout for the convolutions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FusedSkipNet:
         torch._foreach_copy_([_flat(grad) for grad in gradients], _totals(self.of_weights))
         for conv, grad in zip(self.blocks, gradients, strict=True):
             conv.weight.grad = grad
-        # passes may differ in their number of images: all copies of a step form one batch
+        # the number of images differs between passes: the copies of a step form one batch
         of_norms = [[g if len(g) == 1 else g.sum(0, True) for g in p] for p in self.of_norms]
         for norm, (total,) in zip(self.norms, _totals(of_norms), strict=True):
             norm.weight.grad, norm.bias.grad = total[0], total[1]

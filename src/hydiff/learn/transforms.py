@@ -377,6 +377,7 @@ def _point(shape: tuple[int, int], rng: Generator) -> Matrix:
 
 
 def _uniform(low: float, high: float, rng: Generator) -> float:
+    """Draw a number from low to high."""
     u: float = torch.rand((), generator=rng, device=rng.device, dtype=torch.float64).item()
     return low + (high - low) * u
 

@@ -49,7 +49,7 @@ TRIALS = 8  # motions on which the error of the anchor is measured
 SHOWN = 20  # steps between two updates of the estimate
 KAPPAS = (1e-4, 1e3)  # smallest and largest κ
 SMOOTHEST = 0.05  # of the median roughness: lower limit of a band's roughness
-ALPHA = 0.5  # of recorruption
+ALPHA = 0.5  # α, factor of the noise that recorruption adds
 STARTS = ("zero", "prior")
 JITTER = 0.5  # std of noise added to the input, in units of texture, against memorising pixels
 

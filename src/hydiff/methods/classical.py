@@ -64,6 +64,7 @@ def spatial(fill: Fill) -> Callable[..., Iterator[Step]]:
     def inpaint(
         y: Floats, observed: Bools, sigma_y: Floats, settings: Plain, *, rng: Any
     ) -> Iterator[Step]:
+        """Yield a step per group of bands with the same mask."""
         return _by_group(y, observed, fill)
 
     return inpaint

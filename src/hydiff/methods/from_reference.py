@@ -32,7 +32,7 @@ class FromReference:
     alike: int = 0  # similar pixels whose mean replaces the regression
     size: str | None = None  # of the prior's network that fills the residual; None = kriging
     components: int = 24  # principal components of the cube that are predicted
-    space: Subspace | None = None  # of the scene that this is a part of; None = fitted
+    space: Subspace | None = None  # components of the whole scene; None = fitted to the cube
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
     def __post_init__(self) -> None:

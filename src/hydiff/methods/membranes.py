@@ -45,6 +45,7 @@ def factor_of(block: sparse.csr_array) -> Callable[[Floats], Floats]:
     )
 
     def solve(right: Floats) -> Floats:
+        """Solve for right-hand sides (C', n), a few at a time."""
         x = np.empty(right.shape)
         for start in range(0, len(x), AT_ONCE):
             part = slice(start, start + AT_ONCE)

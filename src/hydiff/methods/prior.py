@@ -67,7 +67,7 @@ class Prior:
     planes: int = 8  # the most components that the network corrects, strongest first
     components: int = 24  # principal components kept
     error_bars: bool = False  # also compute the posterior variance of the fields
-    space: Subspace | None = None  # of the scene that this is a part of; None = fitted
+    space: Subspace | None = None  # components of the whole scene; None = fitted to the cube
 
     def __post_init__(self) -> None:
         if self.size not in prior_weights.SIZES:

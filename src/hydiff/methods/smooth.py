@@ -42,7 +42,9 @@ class Smooth:
     s: float | None = None  # order of the Laplacian: 1 is harmonic, 2 biharmonic; None = fitted
     components: int = 24  # principal components kept
     error_bars: bool = False  # also compute the posterior variance
-    space: subspace.Subspace | None = None  # of the scene that this is a part of; None = fitted
+    space: subspace.Subspace | None = (
+        None  # components of the whole scene; None = fitted to the cube
+    )
 
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
