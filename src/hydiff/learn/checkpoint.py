@@ -82,6 +82,7 @@ class Checkpoint:
         self.saved = time.monotonic()
 
     def save(self, state: Mapping[str, Any], history: list[Mapping[str, Any]]) -> None:
+        """Write the tensors of a state to the file, with the history as one tensor per column."""
         import torch
         from safetensors.torch import save
 
@@ -90,7 +91,7 @@ class Checkpoint:
         tensors |= {k: torch.tensor(v, dtype=torch.float64) for k, v in columns.items()}
         with staged(self.path, overwrite=True) as folder:
             content = save(tensors, metadata={"belongs_to": self.belongs_to})
-            # outside save(), so that errors of the disk show as such
+            # not written by safetensors, so that errors of the disk are reported as such
             (folder / self.path.name).write_bytes(content)
             (folder / self.path.name).chmod(0o600)  # the values of an input may be private
 

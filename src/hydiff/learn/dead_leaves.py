@@ -12,9 +12,9 @@ import numpy as np
 from hydiff.cube import Floats
 
 BANDS, SIDE = 6, 224
-FINER = 2  # drawn at this finer resolution, then averaged: pixels on an edge mix both sides
-# px, half the side of a shape: range of the smallest in an image, and the largest.  The density of
-# shapes falls with the cube of the radius
+FINER = 2  # images are drawn with this many times the pixels per side, and averaged: soft edges
+# px, radii of the shapes: range of the smallest radius of an image, and the largest radius.  The
+# density of shapes falls with the cube of the radius
 RADII = (2.0, 10.0, 90.0)
 SHAPES = 2400  # enough to leave at most a few percent of the ground bare
 MATERIALS = 7  # spectra of an image; each shape has one of them, slightly changed

@@ -93,6 +93,7 @@ def _per_band(sigma_y: Sigma, x: Tensor) -> Tensor:
 
 
 def _check_mask(x: Tensor, observed: Tensor) -> None:
+    """Raise ShapeMismatch unless the mask fits the cube x."""
     if observed.ndim not in (2, 3) or observed.shape != x.shape[-observed.ndim :]:
         raise ShapeMismatch(
             f"observed has shape {tuple(observed.shape)}, the cube {tuple(x.shape)}: "

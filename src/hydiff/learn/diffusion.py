@@ -58,8 +58,8 @@ def trust_and_spare(
     carried = a * sigma_y / torch.where(s > 0, s, torch.ones_like(s))  # noise std from y at λ = 1
     # λ limits the noise from y to σ_t; the quotient is only used where carried > σ_t >= 0
     trust = torch.where((s > 0) & (carried > sigma), sigma / carried, 1.0)
-    brought = torch.where(s > 0, trust * carried, torch.zeros_like(carried))
-    return trust, (sigma**2 - brought**2).clamp_min(0).sqrt()
+    from_y = torch.where(s > 0, trust * carried, torch.zeros_like(carried))
+    return trust, (sigma**2 - from_y**2).clamp_min(0).sqrt()
 
 
 def noise_like(x: Tensor, rng: Generator) -> Tensor:

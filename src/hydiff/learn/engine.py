@@ -32,7 +32,7 @@ RECORDING = threading.Lock()  # one graph at a time: torch has one memory pool u
 SETTINGS = threading.RLock()  # torch's precision and number of threads hold for the whole process
 WARM_UP = 2  # eager steps before a graph is recorded, in which libraries select their kernels
 MOST_GRAPHS = 8  # variants of a step that are recorded; further ones run eagerly
-MOST_BESIDE = 8  # fits at a time: each uses four of the 32 streams of torch
+MOST_BESIDE = 8  # most fits at a time: each uses four of the 32 streams of torch
 
 Objective = Callable[[Any], tuple[Tensor, Tensor]]  # variant → (terms of the loss, estimate)
 Beyond = Callable[[Tensor], tuple[Tensor, Tensor]]  # estimate → (a further term, its gradient)
@@ -52,10 +52,13 @@ class Recording(NamedTuple):
 def choose(
     engine: str, precision: str, network: nn.Module, device: torch.device
 ) -> tuple[str, str]:
-    """Resolve "auto" in engine and precision for a network and a device; refuse what cannot run."""
-    for name, value, known in (("engine", engine, ENGINES), ("precision", precision, PRECISIONS)):
-        if value not in known:
-            raise BadValue(f"{name} = {value!r}: expected one of {', '.join(known)}")
+    """Resolve "auto" in engine and precision for a network and a device.
+
+    Raises BadValue for a combination that cannot run.
+    """
+    for name, value, choices in (("engine", engine, ENGINES), ("precision", precision, PRECISIONS)):
+        if value not in choices:
+            raise BadValue(f"{name} = {value!r}: expected one of {', '.join(choices)}")
     if device.type != "cuda":
         if engine in ("graph", "fused"):
             raise BadValue(f"engine = {engine!r} needs a GPU; on a CPU use engine = 'eager'")
@@ -84,8 +87,8 @@ class Fit:
     lr: learning rate; a tensor on the network's device if `set_rate` is to change it.
     decay: weight decay.
     f: evaluates the network, inside an objective and outside.
-    rng: random generator on the network's device.  dice: one on the CPU, for numbers that Python
-    code reads; reading numbers of the GPU would wait for the GPU.
+    rng: random generator on the network's device.  dice: a generator on the CPU, for numbers that
+    Python code reads, because reading a number from the GPU would wait for the GPU.
     """
 
     def __init__(
@@ -199,9 +202,11 @@ class Fit:
             return torch.cat([losses.detach(), term[None]]), estimate.detach()
 
     def _is_full(self) -> bool:
+        """Whether no further step may be recorded."""
         return len(self.recorded) >= MOST_GRAPHS
 
     def _record(self, objective: Objective, variant: Hashable, beyond: Beyond | None) -> None:
+        """Record the step of a variant as one graph, or as two if `beyond` runs between them."""
         pool = next(iter(self.recorded.values())).graphs[0].pool() if self.recorded else None
         with RECORDING, _no_garbage_collection(), _within(self.stream):
             graph = self._graph()
@@ -218,6 +223,7 @@ class Fit:
         self.recorded[variant] = Recording(graphs, losses.detach(), estimate.detach(), pull)
 
     def _graph(self) -> torch.cuda.CUDAGraph:
+        """Return an empty graph that draws its random numbers from `rng`."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.rng)
         return graph
@@ -317,8 +323,8 @@ def _within(stream: Any) -> Iterator[None]:
 def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     """Record the kernels launched in the current stream into a graph.
 
-    Does the same as torch.cuda.graph, except that it does not empty the cache and collect garbage
-    first, which takes longer than everything else when many small fits are recorded.
+    Like torch.cuda.graph, but without emptying the cache and collecting garbage first, which would
+    take most of the time when many small fits are recorded.
     """
     # thread_local: other threads may fit other cubes on this GPU at the same time
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -333,7 +339,7 @@ def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Suspend it: CUDA refuses to destroy a collected graph during the recording of another."""
+    """Suspend it, since CUDA refuses to destroy a collected graph while another is recorded."""
     enabled = gc.isenabled()
     gc.disable()
     try:

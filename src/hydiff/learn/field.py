@@ -1,6 +1,7 @@
 """The smoothest field through known pixels, as a linear map in torch: exact, and cheap to repeat.
 
-`classical.smooth` solves the same problem once; here it is solved hundreds of times for one mask.
+`methods.classical.field` solves the same problem once, without a dense matrix; here it is solved
+hundreds of times for one mask.
 R denotes the restriction of a plane to its gaps.
 """
 
@@ -151,6 +152,7 @@ def _factor(phi: Tensor, missing: Tensor) -> Tensor:
     H, W = phi.shape
 
     def waves(n: int) -> Tensor:
+        """Return the cosines (2 n, n) of n frequencies at 2 n positions, weighted for the table."""
         k, at = torch.arange(n, dtype=torch.float64), torch.arange(2 * n, dtype=torch.float64)
         weight = torch.full((n,), 1 / n, dtype=torch.float64)
         weight[0] /= 2
@@ -181,8 +183,10 @@ def _cholesky(matrix: Tensor) -> Tensor:
         factor = torch.linalg.cholesky(matrix[part, part])
         matrix[part, part] = factor
         after = slice(start + BLOCK, None)
-        rest = torch.linalg.solve_triangular(factor.mT, matrix[after, part], upper=True, left=False)
-        matrix[after, part] = rest
+        lower_part = torch.linalg.solve_triangular(
+            factor.mT, matrix[after, part], upper=True, left=False
+        )
+        matrix[after, part] = lower_part
     return matrix
 
 
@@ -196,6 +200,7 @@ class Fields:
 
     @property
     def how(self) -> str:
+        """Where the matrices were computed, if not on the device; else empty."""
         return max(field.how for field in self.each)
 
     def __call__(self, z: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ has no effect and is left out, and concatenated channels are normalised independ
 The gradients of the weights do not delay those of the images: they are computed in a separate
 stream, written once for each pass, and added up by `gather` at the end.
 
-Images are (N, H, W, C), channels last, as the convolutions like them.
+Images are (N, H, W, C), channels last, which is the fastest layout for the convolutions.
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ class FusedSkipNet:
         self._forget()
 
     def _counters(self) -> Tensor:
+        """Return the counters of a layer, all 0 (see `kernel_calls.FusedLayer`)."""
         return torch.zeros(kernel_calls.COUNTERS, dtype=torch.int32, device=self.copies[0].device)
 
     def _forget(self) -> None:
+        """Drop the gradients of all passes."""
         # one gradient for each pass
         self.of_weights: list[list[Tensor]] = [[] for _ in self.blocks]
         self.of_norms: list[list[Tensor]] = [[] for _ in self.norms]  # (N, 2, C): γ, β
@@ -77,7 +79,7 @@ class FusedSkipNet:
         torch._foreach_copy_([_flat(grad) for grad in gradients], _totals(self.of_weights))
         for conv, grad in zip(self.blocks, gradients, strict=True):
             conv.weight.grad = grad
-        # passes may differ in their number of images: all copies of a step form one batch
+        # the number of images differs between passes: the copies of a step form one batch
         of_norms = [[g if len(g) == 1 else g.sum(0, True) for g in p] for p in self.of_norms]
         for norm, (total,) in zip(self.norms, _totals(of_norms), strict=True):
             norm.weight.grad, norm.bias.grad = total[0], total[1]
@@ -96,13 +98,17 @@ class FusedSkipNet:
         bands = x.shape[-1]
         plain, padded = _run(_ToPrecision, x, bands + -bands % ALIGNED, self.dtype)
         features = self._level(self.network.levels, plain, padded)[:, :rows, :cols]
-        # the last product in float32: its rounding would show in the image
+        # in float32, since rounding errors of the last product would show in the image
         head = self.network.head
         out = _run(_Head, features.float(), head.weight, head.bias)
         squashed: Tensor = self.network.squash(out)
         return squashed.permute(0, 3, 1, 2)
 
     def _level(self, level: Level, plain: Tensor, padded: Tensor) -> Tensor:
+        """Evaluate one level of the U and those below it.
+
+        plain, padded: the same image without and with a mirrored border.
+        """
         with self._branch() as joined:  # runs beside the deeper levels, also in the backward pass
             skip = self._block(level.skip, plain, "plain")[0]
         features = self._block(level.down[0], padded, "padded")[0]
@@ -148,6 +154,7 @@ class FusedSkipNet:
 
 
 def _run(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    """Apply an autograd function; torch's `apply` has no types."""
     return function.apply(*inputs)  # type: ignore[no-untyped-call]
 
 
@@ -201,6 +208,7 @@ class _Convolve(torch.autograd.Function):
 def _convolve_backward(
     g: Tensor, x: Tensor, weight: Tensor, conv: nn.Conv2d, *, of_weight: bool
 ) -> Tensor:
+    """Return the gradient of the weight, or of x, from the gradient g of the convolution."""
     if conv.kernel_size == (1, 1):
         if of_weight:
             return (g.flatten(0, 2).T @ x.flatten(0, 2)).view_as(weight)

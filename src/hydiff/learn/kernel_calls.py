@@ -138,15 +138,17 @@ def copy_backward(x: Tensor, plain: Tensor, padded: Tensor) -> Tensor:
 def compile_all(dtype: torch.dtype, bands: int, channels: int, device: torch.device) -> None:
     """Compile all kernels for a network of this size, or load them from Triton's cache.
 
-    The kernels run on images of zeros, in several threads, so that the compilers that Triton starts
-    as processes run side by side.
+    The kernels run on images of zeros in several threads, so that the compiler processes started by
+    Triton run in parallel.
     """
     sides = *(int(pixels**0.5) for pixels in SMALL), int(SMALL[-1] ** 0.5) + 1
 
     def image(side: int, depth: int, kind: torch.dtype = dtype) -> Tensor:
+        """Return an image of zeros, (1, side, side, depth)."""
         return torch.zeros(1, side, side, depth, dtype=kind, device=device)
 
     def layer(side: int) -> None:
+        """Run the kernels of a layer, forward and backward, on an image of this side."""
         x, one = image(side, channels), torch.ones(channels, device=device)
         counters = torch.zeros(COUNTERS, dtype=torch.int32, device=device)
         fused = FusedLayer(one, one, 1e-5, 1.0, (side, side), counters)
@@ -155,6 +157,7 @@ def compile_all(dtype: torch.dtype, bands: int, channels: int, device: torch.dev
         normalise_backward(x, stats, fused, x, image(side + 2, channels), grads)
 
     def bands_in(side: int) -> None:
+        """Run the kernels that copy the bands of the input, forward and backward."""
         x, pitch = image(side, bands, torch.float32), bands + -bands % ALIGNED
         copy(x, image(side, pitch), image(side + 2, pitch))
         copy_backward(x, image(side, pitch), image(side + 2, pitch))
@@ -167,6 +170,7 @@ def compile_all(dtype: torch.dtype, bands: int, channels: int, device: torch.dev
 
 
 def _given(plain: Tensor | None, padded: Tensor | None) -> Tensor:
+    """Return one of the images that are not None."""
     out = plain if padded is None else padded
     assert out is not None
     return out

@@ -23,7 +23,7 @@ READINGS = ("implied", "fresh", "none")  # meanings that ε_0 of Eq. 9 can have
 WEIGHTINGS = ("simple", "full")
 DATA_TERMS = ("all", "observed")  # entries over which the data term is averaged
 REDUCTIONS = ("mean", "sum")  # of the EI term over the copies drawn in a step
-NOISE_TERMS = ("none", "sure")  # what replaces the data term on observed, noisy entries
+NOISE_TERMS = ("none", "sure")  # replacements of the data term on observed, noisy entries
 
 
 def denoised_state(x: Tensor, x0: Tensor, alpha_bar: float, eps0: str, rng: Generator) -> Tensor:

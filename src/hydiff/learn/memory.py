@@ -13,11 +13,11 @@ NARROW = 4  # factor by which features, and queries to the memory, are reduced
 
 
 class SpectralMemory(nn.Module):
-    """A bottleneck z of LayerNorm(x), each window of which is gated, and one more linear layer.
+    """Compute z from LayerNorm(x) by a bottleneck, gate z window by window, and mix the features.
 
     The query of a window is its mean, reduced by `NARROW`.  The memory returns a blend of the slots
-    that resemble the query, which is expanded to a gate for every feature of the window.  There is
-    no residual connection around the block.
+    that resemble the query.  The blend is expanded to a gate for every feature of the window.
+    There is no residual connection around the block.
     """
 
     def __init__(self, n: int, slots: int, window: int) -> None:

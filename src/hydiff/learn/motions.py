@@ -32,6 +32,7 @@ def sources(motion: Tensor, shape: Sequence[int]) -> Tensor:
     """(n, H·W) number of the pixel that moves to each pixel, for motions (n, 3)."""
 
     def line(n: int, shift: Tensor) -> Tensor:
+        """Return the position on a line of n pixels that moves to each position, (shifts, n)."""
         position = (torch.arange(n, device=motion.device) + shift[:, None]) % (2 * n)
         return torch.minimum(position, 2 * n - 1 - position)
 

@@ -133,9 +133,9 @@ class Norm(nn.BatchNorm2d):
     """Normalisation by the statistics of each image, or of the batch.
 
     image: each image is normalised by its own statistics, in train() and in eval().  The paper's
-    method sees one image at a time; so every image of a batch gives the same result as alone.  A
-    network of such layers cannot see how bright an image is: f(a y) = f(y) for a > 0.  This does no
-    harm to weights fitted to one image, but much to weights for other images.
+    method sees one image at a time; with "image", every image of a batch gives the same result as
+    alone.  A network of such layers cannot see how bright an image is: f(a y) = f(y) for a > 0.
+    This is harmless for weights fitted to one image, but not for weights applied to other images.
     batch: plain BatchNorm2d.
     """
 
@@ -183,6 +183,7 @@ def _concat(*branches: Tensor) -> Tensor:
 
 
 def _centre(x: Tensor, rows: int, cols: int) -> Tensor:
+    """Crop x to rows × cols around its centre."""
     top, left = (x.shape[-2] - rows) // 2, (x.shape[-1] - cols) // 2
     return x[..., top : top + rows, left : left + cols]
 

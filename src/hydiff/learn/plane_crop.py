@@ -1,4 +1,4 @@
-"""Evaluate a plane network on a part of an image, without the work that only the rest needs.
+"""Evaluate a plane network on a part of an image, without the work needed only for others.
 
 The way down to the coarsest level is computed for the whole image.  On the way up, each level is
 computed only where the part depends on it: the blocks of a level see a few pixels around each

@@ -20,7 +20,7 @@ from hydiff.learn.plane_network import MIDDLE, PlaneNetwork, corrected
 from hydiff.learn.training_planes import Batch, Images, Pool, Shelf, batch_of
 
 FLOOR = 0.02  # added to a relative error: no single plane can dominate the loss
-KEEP = 0.999  # share of the running mean of the weights that a step keeps, at most
+KEEP = 0.999  # largest weight of the past in the running mean of the network's weights
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TrainingState(NamedTuple):
 def errors(network: PlaneNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
     """(N,) mean squared errors of the network's fill and of the field that it corrects.
 
-    Over the gaps of a plane, or over all its pixels if it is noisy.
+    The means are over the gaps of a plane, or over all its pixels if it is noisy.
     """
     gate = torch.ones_like(batch.z)
     estimate = corrected(network, batch.z, batch.f, batch.complete, batch.sigma, gate)
@@ -69,6 +69,7 @@ def errors(network: PlaneNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
     area = counted.sum(dim=(1, 2))
 
     def mse(x: Tensor) -> Tensor:
+        """Return the mean squared error (N,) of planes x over the counted pixels."""
         return ((x - batch.truth) ** 2 * counted).sum(dim=(1, 2)) / area
 
     return mse(estimate), mse(batch.f[:, MIDDLE])

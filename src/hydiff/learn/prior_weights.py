@@ -47,6 +47,7 @@ def digest(path: Path) -> str:
 
 @lru_cache(maxsize=8)
 def _digest(path: Path, changed: int, size: int) -> str:
+    """Return the SHA-256 of a file; the cache notices a change by time (ns) and size (bytes)."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -63,6 +64,7 @@ def network_of(path: Path, device: str) -> PlaneNetwork:
 
 @lru_cache(maxsize=2)
 def _network(path: Path, sha256: str, device: str) -> PlaneNetwork:
+    """Load the network of a file of weights; the hash `sha256` is a key of the cache."""
     import torch
 
     from hydiff.learn.plane_network import PlaneNetwork
@@ -71,7 +73,7 @@ def _network(path: Path, sha256: str, device: str) -> PlaneNetwork:
     settings = about.get("settings")
     width = settings.get("width") if isinstance(settings, dict) else None
     width = weights_file.whole_number(path, KIND, "width", width, WIDEST)
-    with torch.device("meta"):  # names and shapes alone
+    with torch.device("meta"):  # only names and shapes are needed
         network = PlaneNetwork(width)
     weights_file.check_tensors(path, KIND, tensors, network.state_dict())
     single = {name: tensor.to(device, torch.float32) for name, tensor in tensors.items()}

@@ -27,7 +27,7 @@ from torch import Generator, Tensor
 ALONE, TURNED = "spectral", "spectral-rotation"
 SHIFTED, SCALED, HIDDEN = "shifted-bands", "scaled-bands", "hidden-bands"
 SHIFT, SCALE, SUBSET, MOVE, DIM, HIDE = range(6)
-KINDS = {  # from which a family draws
+KINDS = {  # kinds of transforms that each family draws
     ALONE: (SHIFT, SCALE, SUBSET),
     TURNED: (SHIFT, SCALE, SUBSET),
     SHIFTED: (MOVE,),
@@ -63,6 +63,7 @@ def draws(name: str, bands: int, rng: Generator, n: int) -> list[Parameters]:
 
 
 def _draw(name: str, bands: int, rng: Generator) -> Parameters:
+    """Draw the parameters of one transform of a family."""
     turns = 0 if name == ALONE else _whole(rng, 1, 4)
     kinds = KINDS[name]
     kind = kinds[_whole(rng, 0, len(kinds))] if len(kinds) > 1 else kinds[0]
@@ -76,6 +77,7 @@ def _draw(name: str, bands: int, rng: Generator) -> Parameters:
 
 
 def _farthest(kind: int, bands: int) -> int:
+    """Return the largest shift of a kind, in bands."""
     return max(bands // FARTHEST[kind], 1)
 
 
@@ -132,8 +134,10 @@ def applied(x: Tensor, parameters: Parameters) -> Tensor:
 
 
 def _whole(rng: Generator, low: int, high: int) -> int:
+    """Draw a whole number from low to high - 1."""
     return int(torch.randint(low, high, (), generator=rng, device=rng.device))
 
 
 def _share(rng: Generator) -> float:
+    """Draw a number from 0 to 1."""
     return float(torch.rand((), generator=rng, device=rng.device, dtype=torch.float64))

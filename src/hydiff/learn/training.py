@@ -131,6 +131,7 @@ def measurements(
 
 
 def _checked(observed: Bools, cube: Cube, name: str) -> Bools:
+    """Return the mask of a cube, after a check of its type and shape."""
     if observed.dtype != bool or observed.shape not in (cube.shape, cube.shape[1:]):
         raise ShapeMismatch(
             f"the mask of {name} is {observed.dtype} {observed.shape}; expected booleans of "
@@ -140,6 +141,7 @@ def _checked(observed: Bools, cube: Cube, name: str) -> Bools:
 
 
 def _check_bands(name: str, used: Bools, first: str, expected: Bools) -> None:
+    """Refuse a cube without usable bands, or with other usable bands than the first cube."""
     if not used.any():
         raise NothingObserved(
             f"{name}: no observed entry in any good band; check `nodata=`, or leave it out"
@@ -201,6 +203,7 @@ def updates(
         items = _near(items, device)
 
     def objective(variant: tuple[tuple[Place, int], ...]) -> tuple[Tensor, Tensor]:
+        """Return the terms of the loss (2,) and the estimate of the last image of a batch."""
         results = [
             _sums(fit.f, [(places[place], n) for place, n in group], rng)
             for group in _by_shape(variant)

@@ -24,7 +24,7 @@ from hydiff.learn.engine import arithmetic
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import ORDERS, roughness, turn
 
-KINDS = 3  # version of the samples drawn below; files of weights name theirs, or it is 1
+KINDS = 3  # version of the samples drawn below; files of weights state it, 1 if they do not
 CLEAN = 0.25  # share of samples without noise
 NOISE = (0.03, 6.0)  # σ of the others, in units of the plane's roughness, log-uniform
 TEXTURED, TEXTURE = 0.4, 0.8  # share of planes with white texture, and its largest σ
@@ -52,12 +52,14 @@ FRAME = 32  # largest number of lines of a lost frame
 class Images(NamedTuple):
     """The planes of one scene."""
 
-    place: str
+    place: str  # its name
     planes: Tensor  # (P, H, W): its components first, then its bands
     weights: Tensor  # (K,) spread of the components, for mixtures
 
 
 class Batch(NamedTuple):
+    """N samples, each in the unit of its observed pixels."""
+
     truth: Tensor  # (N, S, S) without noise
     z: Tensor  # (N, S, S) as measured
     f: Tensor  # (N, 3, S, S)
@@ -167,14 +169,17 @@ class Pool:
         self.entries = [self._draw() for _ in range(size)]
 
     def renew(self) -> None:
+        """Replace the oldest mask by a new one."""
         self.entries[self.oldest] = self._draw()
         self.oldest = (self.oldest + 1) % len(self.entries)
 
     def draw(self, count: int) -> list[MaskFields]:
+        """Choose `count` masks at random, without repetition if there are enough."""
         picked = self.rng.choice(len(self.entries), count, replace=count > len(self.entries))
         return [self.entries[i] for i in picked]
 
     def _draw(self) -> MaskFields:
+        """Draw a random mask and compute its matrices."""
         complete = torch.from_numpy(random_mask(self.side, self.rng)).to(self.device)
         fields = [Field(complete, s) for s in ORDERS]
         self.cosines = fields[0].down  # depends on the side alone, like φ
@@ -210,6 +215,7 @@ def random_mask(side: int, rng: np.random.Generator) -> Bools:
 
 
 def _one_kind(side: int, rng: np.random.Generator) -> Bools:
+    """Draw a mask (side, side) with one kind of gaps, True = observed."""
     kind = str(rng.choice([*MASKS, "frame"]))
     if kind == "frame":
         observed = np.ones((side, side), bool)
@@ -282,4 +288,5 @@ def _planted(planes: Tensor, rng: Generator) -> Tensor:
 
 
 def _normal(like: Tensor, rng: Generator) -> Tensor:
+    """Draw N(0, 1) noise in the shape of a tensor."""
     return torch.randn(like.shape, generator=rng, device=like.device)

@@ -121,6 +121,7 @@ class Warp:
         self.measured = self.gain.bool()
 
     def load(self, g: Transform) -> None:
+        """Copy the transform g into the fixed tensors."""
         self.weight.fill_(g.weight)
         if g.name in INTERPOLATION:
             self.grid.copy_(grid_of(matrix_of(g.parameters), self.pixels))
@@ -136,6 +137,7 @@ class Warp:
         self.target.copy_(target)
 
     def _maps(self, g: Transform) -> tuple[Tensor, Tensor]:
+        """Return the permutations of pixels by g and by its inverse, (H · W,) each."""
         maps = g(self.pixels).flatten(), g.inverse()(self.pixels).flatten()
         if len(self.known) < MOST_KNOWN:  # all turns and flips; shifts are too many
             self.known[g.parameters] = maps
@@ -300,6 +302,7 @@ def _rotations(shape: tuple[int, int], rng: Generator, n: int) -> list[Parameter
 
 
 def _check_square(shape: tuple[int, int]) -> None:
+    """Raise ShapeMismatch unless the image is square, as quarter turns need."""
     if shape[0] != shape[1]:
         raise ShapeMismatch(
             f"a quarter turn needs a square image, found {shape[0]} × {shape[1]}: "
@@ -358,6 +361,7 @@ TRANSFORMS = (*SPATIAL, *spectral.NAMES)
 
 
 def _turn_and_zoom(rng: Generator) -> Matrix:
+    """Draw a rotation by any angle, times a zoom: (2, 2)."""
     angle, zoom = radians(_uniform(-180, 180, rng)), _uniform(MIN_ZOOM, 1, rng)
     return zoom * np.array([[cos(angle), -sin(angle)], [sin(angle), cos(angle)]])
 
@@ -373,6 +377,7 @@ def _point(shape: tuple[int, int], rng: Generator) -> Matrix:
 
 
 def _uniform(low: float, high: float, rng: Generator) -> float:
+    """Draw a number from low to high."""
     u: float = torch.rand((), generator=rng, device=rng.device, dtype=torch.float64).item()
     return low + (high - low) * u
 

@@ -28,6 +28,7 @@ History = list[Mapping[str, float]]
 
 
 def beside(output: Path, suffix: str) -> Path:
+    """Return the path of a file next to `output`, with a suffix added to the name."""
     return output.with_name(output.name + suffix)
 
 
@@ -47,7 +48,7 @@ def load_weights(settings: Any, *, bands: int) -> dict[str, Tensor]:
     path = Path(settings.weights)
     about, tensors = _content(path)
     _check_fit(path, about, settings, bands)
-    with torch.device("meta"):  # names and shapes alone
+    with torch.device("meta"):  # only names and shapes are needed
         norm = network.norm_of(tensors)
         fitting = network.SkipNet(bands, settings.channels, settings.scales, norm=norm)
     weights_file.check_tensors(path, KIND, tensors, fitting.state_dict())

@@ -43,12 +43,12 @@ class Method:
     backend: str = "numpy"  # or "torch": gets tensors and a torch.Generator, on any device
     uses_sigma: bool = False  # its result depends on sigma_y
     replaces_noisy: bool = False  # with sigma_y > 0 its estimate replaces observed entries too
-    whole_pixels: bool = True  # also fills pixels without any observed band; else those stay NaN
+    whole_pixels: bool = True  # also fills pixels without any observed band; False: leaves NaN
     error_bars: bool = False  # its steps can contain a posterior std
     random: bool = False  # its result depends on the seed
     memory: PeakMemory = PeakMemory()
     local: bool = False  # fits a covariance to each window; small windows suit it better
-    asks: tuple[str, ...] = ()  # settings taken from the cube or scene: "space", "wavelengths" ...
+    asks: tuple[str, ...] = ()  # settings that the cube or scene provides, such as "wavelengths"
     coordinates: bool = False  # takes `given`: the components, shared by several fills of a cube
     weights: bool = False  # takes `initial` (trained weights) and has a setting `weights`
     equivariant: bool = False  # its setting `transform` names a group of image transforms
@@ -354,9 +354,7 @@ def settings_from(
     method: str, cls: type[Any], preset: str | None, overrides: Mapping[str, Any]
 ) -> Any:
     """Return settings of class `cls`: those of a preset (None: the defaults) with some overridden.
-
-    Values may be strings, as on the command line; they are converted to the type of the field.
-    """
+    Values that are strings, as on the command line, are converted to the type of the field."""
     presets: Mapping[str, Any] = getattr(cls, "PRESETS", {})
     if preset is not None and preset not in presets:
         raise UnknownName(f"preset of {method}", preset, presets)
@@ -368,6 +366,7 @@ def settings_from(
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
+    """Convert the text of a setting to the type `hint`; return values of other types unchanged."""
     if not isinstance(value, str) or hint is str:
         return value
     if value.lower() == "none" and NoneType in get_args(hint):

@@ -40,7 +40,7 @@ from hydiff.methods.remainder import remainder
 from hydiff.methods.smooth import Smooth, smooth
 from hydiff.result import Step
 
-TRUSTED = 0.9  # share of its variance that the observed bands of a complete pixel must explain
+TRUSTED = 0.9  # a pixel is complete if its observed bands explain this share of its variance
 ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
 USUAL_ORDER = 1.5
 ORDER_TRIALS = 8  # motions on which the best order is chosen
@@ -49,9 +49,9 @@ TRIALS = 8  # motions on which the error of the anchor is measured
 SHOWN = 20  # steps between two updates of the estimate
 KAPPAS = (1e-4, 1e3)  # smallest and largest κ
 SMOOTHEST = 0.05  # of the median roughness: lower limit of a band's roughness
-ALPHA = 0.5  # of recorruption
+ALPHA = 0.5  # α, factor of the noise that recorruption adds
 STARTS = ("zero", "prior")
-JITTER = 0.5  # noise added to the network's input, in units of texture: else it memorises pixels
+JITTER = 0.5  # std of noise added to the input, in units of texture, against memorising pixels
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class Anchored:
 
     def decisive(self, noisy: bool) -> dict[str, Any]:
         """Return the settings that identify a benchmark row, but no `start` for a new network."""
-        known = asdict(self)
+        settings = asdict(self)
         if self.start == "zero":
-            del known["start"], known["size"]
-        return known
+            del settings["start"], settings["size"]
+        return settings
 
 
 Anchored.PRESETS = {
@@ -122,7 +122,7 @@ Anchored.PRESETS = {
 class AnchoredProblem(NamedTuple):
     """The cube in its subspace, with everything that the fit of the network needs."""
 
-    z: Tensor  # (1, K, H, W); outside the complete pixels that of the anchor
+    z: Tensor  # (1, K, H, W) coordinates; outside the complete pixels the anchor's estimate
     complete: Tensor  # (H, W) bool
     anchor: Field | Fields  # (1, K, H, W) → the same
     spread: Tensor  # (1, K, 1, 1) std of z
@@ -246,7 +246,8 @@ def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[
 def roughness(values: Floats, observed: Bools) -> Floats:
     """Return the RMS difference (C,) between neighbouring observed pixels of each band.
 
-    It says how hard a band is to fill.  In these units all bands weigh alike, noisy ones little.
+    It measures how hard a band is to fill.  In units of it, all bands count alike, and a noisy band
+    has little signal.
     """
     total, pairs = np.zeros(len(values)), np.zeros(len(values))
     for axis in (1, 2):
@@ -262,6 +263,8 @@ def roughness(values: Floats, observed: Bools) -> Floats:
 
 
 class Examples(NamedTuple):
+    """Training examples made of n moved images of the cube."""
+
     given: Tensor  # (n, I, H, W) input of the network
     target: Tensor  # (n, K, H, W) correction of the anchor that it should return
     true: Tensor  # (n, H, W) weight of pixels whose true value was measured
@@ -296,8 +299,8 @@ def measured_again(
 
     noise, texture: of z, as in `AnchoredProblem`.
     """
-    known = complete.to(z.dtype)
-    weight = 1 - known
+    mask = complete.to(z.dtype)
+    weight = 1 - mask
     source = sources(motion, complete.shape)
     if noise is None:
         target = moved(z, source)
@@ -305,14 +308,15 @@ def measured_again(
     else:
         batch = z.expand(len(motion), -1, -1, -1)
         fresh, n = (_noise(noise, batch, rng) for _ in range(2))
-        x = moved(z + (1 - known) * fresh, source)
-        image, target = x + ALPHA * n, x - known * n / ALPHA
-        weight = weight + known / (1 + ALPHA**-2)  # less weight, since these targets are noisier
-    measured = moved(known[None, None], source)[:, 0]
+        x = moved(z + (1 - mask) * fresh, source)
+        image, target = x + ALPHA * n, x - mask * n / ALPHA
+        weight = weight + mask / (1 + ALPHA**-2)  # less weight, since these targets are noisier
+    measured = moved(mask[None, None], source)[:, 0]
     return Examples(image, target, weight * measured, weight * (1 - measured))
 
 
 def _noise(mixing: Tensor, like: Tensor, rng: Generator) -> Tensor:
+    """Draw noise of components (b, K, H, W); mixing (K, K) turns white noise into it."""
     return torch.einsum("kj,bjhw->bkhw", mixing, noise_like(like, rng))
 
 
@@ -366,7 +370,7 @@ class Learner:
         """Return the terms of the loss (2,) and the relative errors (n, K, H, W) of the batch."""
         batch, unit = examples(self.problem, self.z, self.motion, self.rng), self.unit
         error = (unit * self.fit.f(batch.given) - batch.target) / unit.square().mean().sqrt()
-        # the length of a pixel's error vector, not its square: else edges would dominate the loss
+        # the length of the error vector of a pixel, not its square, so that edges do not dominate
         length = (error.square().mean(dim=1) + 1e-4).sqrt()
         split, ei = self.settings.split_weight, self.settings.ei_weight
         weights = torch.stack([split * batch.true, ei * batch.own])
@@ -452,6 +456,7 @@ def _from_nothing(
     rng: Generator,
     resume: Tensors | None,
 ) -> Iterator[Step]:
+    """Yield the steps of the fit of a new network; the arguments are those of `anchored`."""
     T = settings.steps
     first, *seeds = torch.randint(2**31, (3,), generator=rng, device=y.device).tolist()
     problem = prepare(y, observed, sigma_y, settings, first)

@@ -5,7 +5,8 @@ the regression is kriged: each band separately where single bands are missing; a
 together where adjacent bands are missing, because nothing in the pixel itself shows an absorption
 that lies between its observed bands.
 
-Letters: y (C, H, W); observed the same shape, True = measured; P the precision of the spectra.
+Letters: y (C, H, W); observed the same shape, True = measured; P the precision matrix (inverse
+covariance) of the spectra.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from hydiff.maths import gaussian
 from hydiff.maths.variogram import fit_covariances
 from hydiff.methods.classical import conjugate_gradients, field, filtered, laplacian_eigenvalues
 
-TRUSTED = 0.99  # share of its variance that the observed bands of a complete pixel must explain
+TRUSTED = 0.99  # a pixel is complete if its observed bands explain this share of its variance
 FEWEST_ALIKE = 8  # pixels that must miss the same run of bands before neighbours are used
 ASKED = 8  # px around the pixels of a run within which neighbours are used
 NOISE_RADIUS = 0.7  # px, std of a Gaussian that averages neighbours about as 3 x 3 pixels do
-CHANCE = 1.5  # standard errors that correlations reach by chance; little above them counts little
+CHANCE = 1.5  # correlations of fewer standard errors count as 0, slightly larger ones as little
 
 
 class Completed(NamedTuple):
@@ -35,11 +36,11 @@ class Completed(NamedTuple):
     y: Floats  # (C, H, W)
     complete: Bools  # (H, W) pixels with all bands observed, or enough of them
     variance: Floats  # (C, H, W) of the filled entries
-    excess: Floats | None  # (C, H, W) factor by which it exceeds the Gaussian's own; None: 1
+    excess: Floats | None  # (C, H, W) ratio of `variance` to that of the Gaussian; None: 1
 
 
 def complete_spectra(y: Floats, observed: Bools) -> Completed:
-    """Fill the missing bands of all pixels that have some; see `Completed`."""
+    """Fill the missing bands of all pixels with at least one observed band; see `Completed`."""
     all_bands: Bools = np.asarray(observed.all(axis=0))
     any_band: Bools = np.asarray(observed.any(axis=0))
     if np.array_equal(all_bands, any_band):

@@ -12,10 +12,11 @@ from hydiff.maths import subspace
 
 SpatialFill = Callable[[Floats, Bools], Floats]  # z (K, H, W), complete (H, W) → filled (K, H, W)
 
-TRUSTED = 0.9  # share of its variance that the observed bands of a complete pixel must explain
+TRUSTED = 0.9  # a pixel is complete if its observed bands explain this share of its variance
 
 
 def check(components: int, default: int) -> None:
+    """Raise BadValue for less than one component; default: the usual number, for the message."""
     if components < 1:
         raise BadValue(f"components = {components}: at least one is needed; {default} is usual")
 

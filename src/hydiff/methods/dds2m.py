@@ -18,8 +18,9 @@ multiples of 64; here the cube is extended by reflection and cropped.  The ten s
 as one network with ten groups, which gives the same numbers.  σ_y is given by the caller; the
 published code adds noise of 0.1 to all data, and its sampler assumes it: `sigma_0` = 0.1 makes this
 one assume it too.  The total variation, which has weight 0 there, is left out.  As published, the
-loss includes the gaps, where x_t contains the networks' own estimate: what they put into a wide gap
-before they have learned anything stays there.  `gaps_in_loss=False` (our addition) avoids that.
+loss includes the gaps, where x_t contains the estimate of the networks: the values that they put
+into a wide gap before they have learned anything stay there.  `gaps_in_loss=False` (our addition)
+avoids that.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def dds2m(
         image = network(spatial, spectral)  # on the unit range
         return mean_square(root * (2 * image - 1) - x, counted)[None], image
 
-    def forth(x0: Tensor, t: int) -> Tensor:
+    def next_state(x0: Tensor, t: int) -> Tensor:
         return ddrm_step(x, x0, y, observed, sigma, alpha_bar, t, settings, noise())
 
     if resume is None:
@@ -144,7 +145,7 @@ def dds2m(
         x.copy_(first_state(y, observed, sigma, alpha_bar, noise()))
         for t in range(settings.chain, begin, -1):  # without fitting the networks
             mean.copy_(unit(x))
-            x.copy_(forth(x, t))
+            x.copy_(next_state(x, t))
     else:
         fit.load(dict(resume))
         spatial, spectral, mean = (resume[k].to(y.device) for k in ("spatial", "spectral", "mean"))
@@ -154,15 +155,15 @@ def dds2m(
         root.fill_(alpha_bar[t].item() ** 0.5)
         terms, image = fit.step(objective)
         mean = (settings.averaging * mean + (1 - settings.averaging) * image).clamp(0, 1)
-        x.copy_(forth(2 * mean - 1, t))
+        x.copy_(next_state(2 * mean - 1, t))
 
         def keep(t: int = t, mean: Tensor = mean) -> Tensors:
             inputs = {"spatial": spatial, "spectral": spectral, "mean": mean}
             return fit.state() | inputs | {"x": x.clone(), "t": torch.tensor(t)}
 
-        shown = (unit(x) if t == 1 else mean)[0, :, :H, :W]  # before the end x is mostly noise
+        estimate = (unit(x) if t == 1 else mean)[0, :, :H, :W]  # before the end x is mostly noise
         log = {"data": terms[0].clone()}
-        yield Step(settings.steps - t + 1, settings.steps, shown, log, keep, how=how)
+        yield Step(settings.steps - t + 1, settings.steps, estimate, log, keep, how=how)
 
 
 def unit(x: Tensor) -> Tensor:
@@ -176,8 +177,8 @@ def first_state(
     """Return x_T by DDRM's rule: noise, centred on y where y has less noise than the state."""
     left = alpha_bar[-1].item()
     sigma = math.sqrt((1 - left) / left)
-    rest = (sigma**2 - sigma_y**2).clamp_min(0).sqrt()
-    return torch.where(observed & (sigma_y < sigma), (y + rest * eps) / sigma, eps)
+    added_std = (sigma**2 - sigma_y**2).clamp_min(0).sqrt()
+    return torch.where(observed & (sigma_y < sigma), (y + added_std * eps) / sigma, eps)
 
 
 def ddrm_step(
@@ -197,16 +198,16 @@ def ddrm_step(
     added to x̂_0 or y has total variance σ_{t-1}², if these are correct.
     """
     now, before = alpha_bar[t].item(), alpha_bar[t - 1].item()
-    sigma, less = math.sqrt((1 - now) / now), math.sqrt((1 - before) / before)
+    sigma, next_sigma = math.sqrt((1 - now) / now), math.sqrt((1 - before) / before)
     eta, eta_b = settings.eta, settings.eta_b
-    old = math.sqrt(1 - eta**2) * less
-    free = x0 + old * (x / math.sqrt(now) - x0) / sigma + eta * less * eps
+    old_std = math.sqrt(1 - eta**2) * next_sigma
+    free = x0 + old_std * (x / math.sqrt(now) - x0) / sigma + eta * next_sigma * eps
     # where y is noisier than the next state, it only gives the direction of the noise
-    noisy = x0 + old * (y - x0) / sigma_y.clamp_min(1e-12) + eta * less * eps
-    rest = (less**2 - (eta_b * sigma_y) ** 2).clamp_min(0).sqrt()
-    clear = (1 - eta_b) * x0 + eta_b * y + rest * eps
-    known = torch.where(less < sigma_y, noisy, clear)
-    return math.sqrt(before) * torch.where(observed, known, free)
+    noisy = x0 + old_std * (y - x0) / sigma_y.clamp_min(1e-12) + eta * next_sigma * eps
+    added_std = (next_sigma**2 - (eta_b * sigma_y) ** 2).clamp_min(0).sqrt()
+    clear = (1 - eta_b) * x0 + eta_b * y + added_std * eps
+    measured = torch.where(next_sigma < sigma_y, noisy, clear)
+    return math.sqrt(before) * torch.where(observed, measured, free)
 
 
 class Factors(nn.Module):
@@ -304,8 +305,8 @@ class Attention(nn.Module):
         of_channels = sum(self.stretch(F.relu(self.squeeze(e))) for e in extremes)
         weighted = x * torch.sigmoid(torch.as_tensor(of_channels))
         grouped = torch.unflatten(weighted, 1, (self.groups, -1))
-        seen = torch.stack([grouped.amax(2), grouped.mean(2)], dim=2).flatten(1, 2)
-        of_places = torch.sigmoid(self.places(seen)).unsqueeze(2)
+        pooled = torch.stack([grouped.amax(2), grouped.mean(2)], dim=2).flatten(1, 2)
+        of_places = torch.sigmoid(self.places(pooled)).unsqueeze(2)
         attended: Tensor = x + (grouped * of_places).flatten(1, 2)
         return attended
 

@@ -51,6 +51,8 @@ DINEOF.PRESETS = {"paper": DINEOF(), "fast": DINEOF(eofs=10, iterations=30)}
 
 
 class Matrix(NamedTuple):
+    """The matrix to decompose: L lines (or bands) by N other entries."""
+
     values: Floats  # (L, N) anomalies, 0 where missing
     missing: Bools  # (L, N)
     aside: Bools  # (L, N) observed entries set aside for choosing the number of EOFs
@@ -93,6 +95,8 @@ def _by_bands(values: Floats, missing: Bools, rng: np.random.Generator) -> Matri
 
 
 def _by_lines(values: Floats, missing: Bools, rng: np.random.Generator) -> Matrix:
+    """Set aside a copy of the gaps, moved by some lines, and set up the smoother over lines, whose
+    std is half the width of the widest gap."""
     L = len(values)
     copies = (np.roll(missing, int(s), axis=0) & ~missing for s in rng.permutation(np.arange(1, L)))
     no_entries = np.zeros(missing.shape, bool)

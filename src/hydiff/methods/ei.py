@@ -97,6 +97,7 @@ def _fit(
     *,
     robust: bool,
 ) -> Iterator[Step]:
+    """Yield the steps of the fit; robust: use SURE as the data term where there is noise."""
     problem = equivariant.prepare(y, observed, sigma_y, settings.hold_back, rng)
     sure = robust and problem.sigma_y is not None
     fit = equivariant.start(problem, settings, rng, None, by_difference=sure)

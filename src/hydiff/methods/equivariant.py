@@ -138,8 +138,8 @@ def precision_of(asked: str, place: torch.device, *, by_difference: bool) -> str
     """Return the precision to request from the engine.
 
     by_difference: the loss divides a small difference of two outputs (SURE: by τ = 0.01).
-    bfloat16, with steps of 0.4 %, would leave little of its gradient; "auto" then becomes tf32 on a
-    GPU.
+    The rounding errors of bfloat16, up to 0.4 %, would drown the gradient of that difference, so
+    that "auto" then becomes tf32 on a GPU.
     """
     return "tf32" if by_difference and asked == "auto" and place.type == "cuda" else asked
 

@@ -34,7 +34,7 @@ class Extent(NamedTuple):
 
 
 class Common(NamedTuple):
-    """What all parts of one scene share, so that their fills meet without a seam."""
+    """Data shared by all parts of one scene, so that their fills meet without a seam."""
 
     scale: Scale
     bands: Bools  # (bands,) bands that the subspace describes
@@ -44,7 +44,7 @@ class Common(NamedTuple):
 
 
 class Job(NamedTuple):
-    """How to run a method, as opposed to what it computes."""
+    """Options of a run that are not settings of the method."""
 
     seed: int
     device: str
@@ -52,9 +52,8 @@ class Job(NamedTuple):
     checkpoint: Path | None
     resume: bool
     common: Common | None = None  # shared by the scene, when the cube is a part of one
-    references: tuple[
-        ReferencePlanes, ...
-    ] = ()  # other images of the place, on the grid of the cube
+    # other images of the same place, resampled to the grid of the cube
+    references: tuple[ReferencePlanes, ...] = ()
 
 
 class Estimate(NamedTuple):
@@ -65,7 +64,7 @@ class Estimate(NamedTuple):
     sigma_y: Floats  # (bands,) the noise std that was assumed
     history: list[Mapping[str, float]]
     notes: list[str]
-    excess: Floats | None = None  # factor by which the variance is above the usual, if known
+    excess: Floats | None = None  # factor by which the variance exceeds the usual one, if known
 
     def at(self, pixels: Bools) -> Estimate:
         """Return the estimate of the n pixels of a mask (rows, cols), as arrays (bands, 1, n)."""
@@ -78,7 +77,7 @@ class Estimate(NamedTuple):
 def estimate(
     cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job, progress: Progress = None
 ) -> Estimate:
-    """Estimate every entry of a cube from the observed ones only; so are its scale and noise."""
+    """Estimate every entry of a cube.  Only observed entries are used, for scale and noise too."""
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     return _drained(task, job, progress)
 
@@ -231,6 +230,7 @@ class MethodTask(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Floats, Bools, Floats]:
+        """Arguments y, observed and sigma_y of the method, for the good bands."""
         if self.good.all():  # the usual case: no copies are needed
             return self.y, mask.shared(self.observed), self.sigma
         return self.y[self.good], mask.shared(self.observed[self.good]), self.sigma[self.good]
@@ -303,6 +303,7 @@ def _estimate(task: MethodTask, step: Step | None, job: Job, at: Bools | None = 
         return array if array.shape[1:] == shape[1:] else array[:, at][:, None]
 
     def of_good(array: Array, others: float) -> Floats:
+        """Extend an array of the good bands to all bands, with the value `others` for the rest."""
         if task.good.all():  # the usual case: no copies are needed
             return wanted(array)
         filled = np.full(shape, others)

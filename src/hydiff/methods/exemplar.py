@@ -51,12 +51,12 @@ def exemplar(
     y (C, H, W), 0 where missing; observed (H, W) or (C, H, W); noise is not modelled.
     """
     space, z, complete = components.decompose(y, observed, settings.components)
-    total, shown = max(int((~complete).sum()), 1), 0
+    total, yielded = max(int((~complete).sum()), 1), 0
     for filled, left in _copied(z, complete, settings.patch):
         done = total - left
         # computing all bands costs more than a patch of components: only 20 times
-        if left == 0 or done - shown >= total / 20:
-            shown = done
+        if left == 0 or done - yielded >= total / 20:
+            yielded = done
             yield Step(done, total, np.where(observed, y, space.reconstruct(filled)))
 
 
@@ -98,15 +98,15 @@ def _copied(z: Floats, complete: Bools, wished: int) -> Iterator[tuple[Floats, i
         if left == 0:
             break
         row, col, trust = _next(x, have, missing, rim, confidence, size)
-        here = (slice(row - r, row + r + 1), slice(col - r, col + r + 1))
-        lit, empty = have[here].ravel(), missing[here].ravel()
-        target = x[(slice(None), *here)].reshape(len(x), -1)
-        difference = bank[:, :, lit] - target[:, lit].astype(np.float32)
+        patch = (slice(row - r, row + r + 1), slice(col - r, col + r + 1))
+        present, empty = have[patch].ravel(), missing[patch].ravel()
+        target = x[(slice(None), *patch)].reshape(len(x), -1)
+        difference = bank[:, :, present] - target[:, present].astype(np.float32)
         best = int(np.argmin(np.einsum("nkp,nkp->n", difference, difference)))
         target = np.where(empty, bank[best], target)
-        x[(slice(None), *here)] = target.reshape(len(x), size, size)
-        confidence[here] = np.where(missing[here], trust, confidence[here])
-        have[here] |= missing[here]
+        x[(slice(None), *patch)] = target.reshape(len(x), size, size)
+        confidence[patch] = np.where(missing[patch], trust, confidence[patch])
+        have[patch] |= missing[patch]
         left -= int(empty.sum())
         yield x[:, r:-r, r:-r], left
 

@@ -27,12 +27,12 @@ class FromReference:
     context: int = 1  # neighbours up to this many px away take part in the regression
     steps: bool = False  # fit to differences between neighbours instead of values
     robust: bool = False  # give less weight to pixels that changed between the images
-    local: float = 0.0  # px, std of the window over which gain and offset vary; 0 = they do not
+    local: float = 0.0  # px, std of the window over which gain and offset vary; 0 = constant
     similar: int = 0  # similar pixels whose mean residual corrects the regression
     alike: int = 0  # similar pixels whose mean replaces the regression
     size: str | None = None  # of the prior's network that fills the residual; None = kriging
     components: int = 24  # principal components of the cube that are predicted
-    space: Subspace | None = None  # of the scene that this is a part of; None = fitted
+    space: Subspace | None = None  # components of the whole scene; None = fitted to the cube
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
     def __post_init__(self) -> None:
@@ -80,17 +80,17 @@ def from_reference(
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
     parts = [*predictions(c.z, c.complete, settings.references, settings.model, c.predicted)]
     covered = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
-    known = c.complete & covered
-    seen = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
-    if not known.any():
-        yield Step(1, 1, np.where(seen, y if at is None else y[:, at][:, None], np.nan))
+    usable = c.complete & covered
+    wanted_observed = observed if at is None else np.broadcast_to(observed, y.shape)[:, at][:, None]
+    if not usable.any():
+        yield Step(1, 1, np.where(wanted_observed, y if at is None else y[:, at][:, None], np.nan))
         return
-    f, covariances = _with_references(c, known, parts, settings, device, at)
+    f, covariances = _with_references(c, usable, parts, settings, device, at)
     step = cube_step(c, f, covariances, False, rng, at)
-    unseen = ~(covered if at is None else covered[at][None])
-    if unseen.any():
-        unknown = unseen & ~seen if not sigma_y.any() else unseen
-        step = step._replace(x=np.where(unknown, np.nan, step.x))
+    uncovered = ~(covered if at is None else covered[at][None])
+    if uncovered.any():
+        without_value = uncovered & ~wanted_observed if not sigma_y.any() else uncovered
+        step = step._replace(x=np.where(without_value, np.nan, step.x))
     yield step._replace(excess=None)
 
 

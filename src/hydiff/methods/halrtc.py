@@ -2,8 +2,8 @@
 
 Minimises Σ_i α_i ‖X_(i)‖_* over the three unfoldings of the cube, with the observed entries fixed,
 by the alternating direction method of multipliers.  A slice without any observed entry (such as a
-line missing in all bands over the whole width) adds nothing to the norms if it is zero, and so the
-method fills it with zero, which has no meaning: here such entries are NaN.
+line missing in all bands over the whole width) adds nothing to the norms if it is zero, so that the
+method would fill it with meaningless zeros: here such entries are NaN.
 """
 
 from __future__ import annotations

@@ -114,6 +114,7 @@ def hir_diff(
         return torch.einsum("ck,khw->chw", E, (x0 + 1) / 2)
 
     def answer(x: Tensor, now: float) -> Tensor:
+        """Return x̂_0 by the denoiser, clamped, for the state x with ᾱ_t = now."""
         x0: Tensor = denoise(_three(x)[None], x.new_tensor([now]))[0, : len(x)]
         return x0.clamp(-1, 1)
 
@@ -121,6 +122,7 @@ def hir_diff(
         return torch.where(observed, y - cube(x0), 0.0)
 
     def penalty(x0: Tensor) -> Tensor:
+        """Return the weighted sum of squared residual and total variation."""
         data: Tensor = settings.fidelity * 2 * residual_of(x0).square().sum() / steepest
         return data + settings.variation * _variation(x0, E)
 
@@ -264,7 +266,7 @@ def load_denoiser(path: str | Path | None = None) -> Denoiser:
 
 
 def learned_from() -> str:
-    """Return what the stand-in was trained on, from its file."""
+    """Return the description of the training data of the stand-in, from its file."""
     about, _ = weights_file.content(STAND_IN_FILE, FILES)
     return str(about["learned_from"])
 
@@ -304,9 +306,11 @@ def train_denoiser(
     average: Mapping[str, Tensor] = {k: v.clone() for k, v in network.state_dict().items()}
 
     def draw(high: int, n: int = 1) -> Any:
+        """Draw n whole numbers from 0 to high - 1."""
         return torch.randint(high, (n,), generator=rng).tolist()
 
     def sample() -> Tensor:
+        """Return a crop (3, crop, crop), with values from -1 to 1."""
         bands = all_images[draw(len(all_images))[0]] if len(all_images) > 1 else all_images[0]
         rows, cols = draw(bands.shape[1] - crop + 1)[0], draw(bands.shape[2] - crop + 1)[0]
         x = bands[draw(len(bands), 3), rows : rows + crop, cols : cols + crop]

@@ -162,6 +162,7 @@ def hydiff_ei(
 
 
 def _resumed(fit: Fit, y: Tensor, resume: Tensors) -> State:
+    """Restore a fit, and return the state of the chain to continue from."""
     fit.load(dict(resume))
     x0, x = (torch.empty_like(y).copy_(resume[k]) for k in ("x0", "x"))
     return State(int(resume["t"]), x0, x0, x)
@@ -174,11 +175,13 @@ def _risk(
     noise: Tensor,
     rng: Generator,
 ) -> Tensor:
+    """Return SURE over the observed entries, for noise of std `noise`."""
     return losses.sure(f, problem.y, x0_hat, problem.observed, noise, rng)
 
 
 @torch.no_grad()
 def _answer(f: losses.Network, y: Tensor) -> Tensor:
+    """Return f(y) without recording gradients."""
     return f(y)
 
 

@@ -9,7 +9,7 @@ As in the published code: no noise is added to the transformed measurements, so 
 nothing prevents the noise from being fitted; BatchNorm takes its statistics over all seven copies;
 the result is f(y) with the running statistics, from one pass at the end.  Differences: images of
 any size are accepted, by reflection to multiples of 16; layers that never get a gradient are left
-out, and the remaining ones have as many parameters as its trained part.
+out, so that the network has as many parameters as the trained part of the published one.
 """
 
 from __future__ import annotations

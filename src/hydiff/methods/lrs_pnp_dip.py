@@ -19,8 +19,8 @@ cosine transform of a block, with `strength` chosen for it.
 Differences from the code: the step of the coding is 1 over the largest eigenvalue, as in the
 authors' MATLAB version (their Python version divides by four times the trace, which changes almost
 nothing in 100 steps); overlapping blocks are averaged; blocks without any observed entry are
-ignored; a fit that never settles ends with its last output (there the program stops); pixels are
-ordered along rows, since a block within a lost column would be empty.
+ignored; a fit that never settles ends with its last output (the published program stops instead);
+pixels are ordered along rows, since a block within a lost column would be empty.
 """
 
 from __future__ import annotations
@@ -152,13 +152,13 @@ class SparseBlocks(NamedTuple):
         return matrix[self.rows, self.cols]
 
     def mean(self, blocks: Tensor) -> Tensor:
-        """Return the mean (pixels, bands) of blocks (n, m, p, q) with observed entries, else 0."""
-        says = self.observed.any(dim=(2, 3), keepdim=True).to(blocks).expand_as(blocks)
+        """Return the mean (pixels, bands) over blocks with observed entries; 0 outside of them."""
+        counted = self.observed.any(dim=(2, 3), keepdim=True).to(blocks).expand_as(blocks)
         where = (self.rows, self.cols)
         total, count = (
             torch.zeros(self.reached.shape, dtype=blocks.dtype, device=blocks.device)
             .index_put(where, part, accumulate=True)
-            for part in (blocks * says, says)
+            for part in (blocks * counted, counted)
         )  # fmt: skip
         return total / count.clamp_min(1)
 
@@ -204,11 +204,11 @@ def nonlocal_means(z: Tensor, h: float) -> Tensor:
     padded = z[..., torch.minimum(i, period - i)]
     total, weights = torch.zeros_like(z), torch.zeros_like(z)
     for d in range(-DISTANCE, DISTANCE + 1):
-        here, there = (padded[..., reach + j : reach + j + n + 1] for j in (0, d))
-        square = (here - there).square()
+        centre, neighbour = (padded[..., reach + j : reach + j + n + 1] for j in (0, d))
+        square = (centre - neighbour).square()
         unlike = 2 / 9 / h**2 * (square[..., :-1] + square[..., 1:])
         w = torch.exp(-unlike) * (unlike <= FARTHEST)
-        total, weights = total + w * there[..., :-1], weights + w
+        total, weights = total + w * neighbour[..., :-1], weights + w
     return total / weights
 
 
@@ -235,6 +235,7 @@ class DeepPrior:
         self.objective = objective
 
     def _network(self) -> nn.Module:
+        """Return a new network, initialised from `rng`."""
         return built(lambda: network_of(self.bands, self.settings), self.rng)
 
     def fitted(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -250,6 +251,7 @@ class DeepPrior:
 
 
 def network_of(bands: int, settings: LRSPnPDIP) -> nn.Module:
+    """Return a network of the version that the settings choose."""
     if settings.lipschitz:
         return LipschitzNet(bands, settings.channels)
     return SkipNet(bands, settings.channels, settings.scales)

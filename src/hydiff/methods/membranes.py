@@ -24,6 +24,7 @@ def laplacian(rows: int, cols: int) -> sparse.csr_array:
     """Return −Δ on the grid with reflecting borders, (rows·cols, rows·cols); do not modify it."""
 
     def second_difference(n: int) -> sparse.dia_array:
+        """Return minus the second difference along n pixels with reflecting borders, (n, n)."""
         degree = np.full(n, 2.0)
         degree[0] -= 1
         degree[-1] -= 1
@@ -44,6 +45,7 @@ def factor_of(block: sparse.csr_array) -> Callable[[Floats], Floats]:
     )
 
     def solve(right: Floats) -> Floats:
+        """Solve for right-hand sides (C', n), a few at a time."""
         x = np.empty(right.shape)
         for start in range(0, len(x), AT_ONCE):
             part = slice(start, start + AT_ONCE)

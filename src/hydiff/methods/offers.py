@@ -23,8 +23,8 @@ def for_bands(
     common: Common | None,
     references: Sequence[ReferencePlanes],
 ) -> Chosen:
-    """Return a method with the settings in `Method.asks` taken from the cube, where they are unset:
-    the wavelengths of its bands, the subspace of the scene, the references of the cube."""
+    """Return a method with its unset settings in `Method.asks` filled in: the wavelengths of the
+    bands of the cube, the subspace of the scene, or the reference images of the cube."""
     offers: dict[str, Any] = {"references": references}
     if common is not None and np.array_equal(bands, common.bands):
         offers["space"] = common.space

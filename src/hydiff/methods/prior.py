@@ -41,15 +41,15 @@ from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fi
 from hydiff.result import Step
 
 # px from the nearest complete pixel up to which the network has full weight.  The weight falls to 0
-# at twice this distance, the middle of the widest gaps of its training (frames and blocks): in
-# wider gaps the field that it corrects runs away, whereas kriging returns to the mean
+# at twice this distance, the middle of the widest gaps of its training (frames and blocks).  In
+# wider gaps the field that it corrects may diverge, whereas kriging returns to the mean
 TRAINED_DISTANCE = 8.0
 # roughness relative to the roughest plane, and absolute on the unit range: a plane below either
 # limit is rounding error
 SMOOTHEST, ROUNDING = 1e-9, 1e-12
 FLATTEST = 0.05  # of the median roughness of the bands: lower limit of a band's roughness
-# a component with less than this many times the variance of the strongest component of pure noise
-# is left to kriging, which is better there on places not used in training
+# a component is left to kriging if its variance is less than this many times that of the strongest
+# component of pure noise: kriging was then better on places not used in training
 # (benchmarks/prior_noise.py)
 SIGNAL = 1.2
 WHITE = 0.5**0.5  # σ of a plane of pure noise, in its unit; the training had no more
@@ -59,7 +59,7 @@ BANDS_AT_ONCE = 8  # bands whose roughness is computed together, so that they st
 
 @dataclass(frozen=True)
 class Prior:
-    """The small network takes a sixth of the full one's time on a CPU, and brings half its gain."""
+    """On a CPU the small network takes a sixth of the time of the full one, for half its gain."""
 
     size: str = "full"  # | small
     weights: str | None = None  # a file of `hydiff train-prior`, used instead of `size`
@@ -67,7 +67,7 @@ class Prior:
     planes: int = 8  # the most components that the network corrects, strongest first
     components: int = 24  # principal components kept
     error_bars: bool = False  # also compute the posterior variance of the fields
-    space: Subspace | None = None  # of the scene that this is a part of; None = fitted
+    space: Subspace | None = None  # components of the whole scene; None = fitted to the cube
 
     def __post_init__(self) -> None:
         if self.size not in prior_weights.SIZES:
@@ -112,8 +112,8 @@ def prior(
     short: list[str] = []
     f, covariances = corrected_fields(c, settings, device, short, network, at)
     step = cube_step(c, f, covariances, settings.error_bars, rng, at)
-    ran = f"network {named(settings.file())}, on {device.type}"
-    yield step._replace(how="; ".join([ran, *short]))
+    engine = f"network {named(settings.file())}, on {device.type}"
+    yield step._replace(how="; ".join([engine, *short]))
 
 
 def corrected_fields(
@@ -131,10 +131,10 @@ def corrected_fields(
     key = str(device), settings.planes
     if key not in c.shown:
         c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
-    shown: Shown = c.shown[key]
+    network_input: Shown = c.shown[key]
     model = network() if network else prior_weights.network_of(settings.file(), str(device))
-    planes = corrected_planes(shown, Symmetric(model, settings.symmetries, at))
-    return shown.parts.with_planes(planes), shown.parts.covariances
+    planes = corrected_planes(network_input, Symmetric(model, settings.symmetries, at))
+    return network_input.parts.with_planes(planes), network_input.parts.covariances
 
 
 def named(file: Path) -> str:
@@ -234,12 +234,13 @@ def corrected_planes(shown: Shown, network: nn.Module) -> Floats:
     everywhere = torch.ones(1, device=device)
 
     def correct(part: slice) -> Tensor:
+        """Return the corrected planes of a slice, on the device."""
         return corrected(network, planes[part], f[part], flags, level[part], everywhere)
 
     filled = _by_parts(correct, len(p), complete.size, device).double().cpu().numpy()
     x: Floats = filled * unit.scale[:, None, None] + unit.mean[:, None, None]
-    share = trust(complete)
-    x = share * x + (1 - share) * parts.kriged
+    network_weight = trust(complete)
+    x = network_weight * x + (1 - network_weight) * parts.kriged
     # values to keep must not pass through single precision
     return np.where(complete & (noise == 0)[:, None, None], p, x)
 
@@ -269,6 +270,8 @@ def more_than_noise(p: Floats, c: Coordinates, sigma: Floats) -> Bools:
 
 
 def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
+    """Return components z (K, H, W) with mean 0, roughness 1 and positive skewness, all over the
+    complete pixels (H, W)."""
     mean = z[:, complete].mean(axis=1)
     centred = np.where(complete, z - mean[:, None, None], 0.0)
     plane, where = torch.as_tensor(centred), torch.as_tensor(complete)
@@ -335,6 +338,7 @@ class Symmetric(nn.Module):
         return symmetric(self._within, with_mask, self.count)
 
     def _within(self, with_mask: Tensor) -> Tensor:
+        """Return the correction (N, H, W) in the box of the mask, the last channel of the input."""
         assert isinstance(self.network, PlaneNetwork)
         return correction_within(self.network, with_mask[:, :-1], box_of(with_mask[0, -1] > 0))
 
@@ -353,6 +357,7 @@ def _by_parts(
             return torch.cat([correct(slice(i, i + batch)) for i in range(0, count, batch)])
 
     def alone(i: int) -> Tensor:
+        """Compute plane i in a thread without further threads."""
         with torch.inference_mode():
             return correct(slice(i, i + 1))
 

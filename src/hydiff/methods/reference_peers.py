@@ -25,7 +25,7 @@ class MatchedCopy:
 @dataclass(frozen=True)
 class SimilarPixels:
     count: int = 20  # similar pixels to average
-    window: int = 31  # px, side of the window that is searched; wider where it has too few
+    window: int = 31  # px, side of the search window; wider if it has too few complete pixels
     references: tuple[ReferencePlanes, ...] | None = None  # on the grid of the cube
 
     def __post_init__(self) -> None:
@@ -42,8 +42,8 @@ def matched_copy(
     assert settings.references
     r, covered = settings.references[0].values, settings.references[0].observed
     x = np.full(y.shape, np.nan)
-    for band, seen in enumerate(np.broadcast_to(observed, y.shape)):
-        both = seen & covered
+    for band, measured in enumerate(np.broadcast_to(observed, y.shape)):
+        both = measured & covered
         if not both.any():
             continue
         t, sources = y[band][both], r[:, both]

@@ -41,8 +41,8 @@ def remainder(
 
     The remainder is texture and noise of single bands and, in places, a feature that no component
     holds, such as the absorption of a plume or of a mineral.  A membrane in each band carries it
-    into the gaps; all bands share one factor.  With noise of variance `noise` (C,) a band keeps
-    only the share of its remainder above the noise.
+    into the gaps; all bands share one factorised matrix.  With noise of variance `noise` (C,) a
+    band keeps only the share of its remainder above the noise.
     membranes: cache of the membranes of this mask, by reach.
     """
     (C, K), missing = space.basis.shape, ~complete

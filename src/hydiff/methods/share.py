@@ -8,8 +8,8 @@ Differences from the published code: here there is one measurement, whereas ther
 again from the clean image at every epoch, and so averages out; the result is the last iterate, not
 the one closest to the truth; images of any size are accepted, by reflection, not only multiples of
 48.  Of its 5,779,431 parameters at 128 bands, 3,155,968 never get a gradient: these are left out,
-and the remaining layers have exactly as many as its trained part.  As there, BatchNorm takes its
-statistics over all shifted copies together.
+and the remaining layers have exactly as many parameters as the trained part of the published
+network.  As there, BatchNorm takes its statistics over all shifted copies together.
 """
 
 from __future__ import annotations
@@ -177,6 +177,8 @@ def halved(x: Tensor) -> Tensor:
 
 
 class DoubleConv(nn.Sequential):
+    """Two 3-D convolutions, each with normalisation and activation."""
+
     def __init__(self, c_in: int, c: int) -> None:
         super().__init__(*_conv(c_in, c), *_conv(c, c))
 

@@ -34,7 +34,7 @@ from hydiff.result import Step
 
 EXACT = 1600  # pixels up to which the variance is computed exactly; larger images are sampled
 DRAWS = 12  # samples of the field for that
-SPREAD_GROUPS = 3  # kinds of covariance whose variance is computed; others are scaled from one
+SPREAD_GROUPS = 3  # kinds of covariance with a computed variance; others get a scaled copy of one
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Smooth:
     s: float | None = None  # order of the Laplacian: 1 is harmonic, 2 biharmonic; None = fitted
     components: int = 24  # principal components kept
     error_bars: bool = False  # also compute the posterior variance
-    space: subspace.Subspace | None = None  # of the scene that this is a part of; None = fitted
+    space: subspace.Subspace | None = (
+        None  # components of the whole scene; None = fitted to the cube
+    )
 
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
@@ -67,17 +69,18 @@ class Coordinates(NamedTuple):
     left: Floats  # (C,) variance of the remainder at the complete pixels
     membranes: dict[float, Membrane]  # by reach, each created at first use
     fitted: list[tuple[Floats, list[Covariance]]]  # result of `fitted_fields`, after its first call
-    shown: dict[tuple[str, int], Any]  # by device and number of planes: `prior.Shown`
+    shown: dict[tuple[str, int], Any]  # cache of `prior.Shown`, by device and number of planes
     predicted: dict[Any, Any]  # cache of `reference.models.predictions`
 
     @property
     def noisy(self) -> bool:
+        """Whether the measurement has noise in any band."""
         return bool(self.noise.any())
 
     @property
     def noise_edge(self) -> float:
-        """Largest variance of a principal component of white noise of unit variance, or 0 without
-        noise (Marchenko and Pastur).  What a nugget has beyond it is texture."""
+        """Largest variance of a principal component of white noise of unit variance (Marchenko and
+        Pastur), or 0 without noise.  The part of a nugget above this value is texture."""
         spectra = max(int(self.complete.sum()), 1)
         return float((1 + np.sqrt(len(self.y) / spectra)) ** 2) if self.noisy else 0.0
 
@@ -108,7 +111,11 @@ def coordinates(
     components: int,
     space: subspace.Subspace | None = None,
 ) -> Coordinates:
-    """Complete spectra with enough observed bands, fit the components and project; see `smooth`."""
+    """Return the coordinates of a cube, with the arguments of `smooth`.
+
+    Spectra with enough observed bands are completed and projected on the principal components.
+    components: how many to fit.  space: the components to use instead; None = fitted to this cube.
+    """
     entries = np.broadcast_to(observed, y.shape)
     y, complete, spread, excess = complete_spectra(y, entries)
     weight = whitening(sigma_y)
@@ -165,8 +172,8 @@ def cube_step(
     if error_bars:
         variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
         sigma = np.sqrt(c.spread)
-        around = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
-        sigma[:, ~c.complete] = around / c.weight[:, None]
+        whitened_std = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
+        sigma[:, ~c.complete] = whitened_std / c.weight[:, None]
     if at is not None:
         bars, excess = (None if a is None else a[:, at][:, None] for a in (sigma, c.excess))
         x = spectra_at(c, f, covariances, at)[:, None]
@@ -184,7 +191,8 @@ def kriged(c: Coordinates, settings: Smooth, at: Bools) -> Floats:
 
 
 def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Covariance]]:
-    """Return the filled components (K, H, W) and their covariances; none if no step needs them."""
+    """Return the filled components (K, H, W) and their covariances; with a given `s` the list of
+    covariances is empty unless noise, pixels with few observed bands or error bars need them."""
     if settings.s is None:
         return fitted_fields(c)
     covariances: list[Covariance] = []
@@ -244,6 +252,7 @@ def spectra(y: Floats, observed: Bools, sigma_y: Floats, every: int = 1) -> Floa
 
 
 def _spectra(y: Floats, pixels: Ints, weight: Floats) -> Floats:
+    """Return the whitened spectra (C, n) of the pixels with n indices in the flattened image."""
     whitened: Floats = y.reshape(len(y), -1)[:, pixels]
     if (weight != 1).any():
         whitened *= weight[:, None]
@@ -305,7 +314,7 @@ def plain_field(
     *,
     kappa: float = 0.0,
 ) -> Floats:
-    """Return `classical.field`, with the membrane taken from `membranes`, or added to them."""
+    """Return the fill (K, H, W) by `classical.field`; membranes: cache of membranes, by reach."""
     surface = None if complete.all() else membrane_of(complete, reach, membranes)
     return field(z, complete, s, reach, surface, kappa=kappa)
 
@@ -318,8 +327,8 @@ def posterior_variance(
 ) -> Floats:
     """Return the variance (K, H, W) of f + texture at the missing pixels, 0 at complete ones.
 
-    It is computed for the strongest kinds of covariance only; components of another kind take the
-    shape of the strongest, scaled.
+    It is computed for the strongest kinds of covariance only; components of other kinds get the
+    variance of the strongest kind, scaled.
     """
     weight: dict[tuple[float, float, float], float] = {}
     for c in covariances:
@@ -350,9 +359,11 @@ def unit_variance(
     z = f + np.sqrt(kappa) * rng.standard_normal(shape)
     error = f - field(z, complete, s, reach, kappa=kappa, tolerance=1e-2)
     variance = (error**2).mean(axis=0) * ~complete
-    # few draws are noisy, but the variance is smooth along a gap: average over missing neighbours
-    around = ndimage.uniform_filter((~complete).astype(float), 3)
-    return np.where(complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(around, 1e-9))
+    # a variance from few draws is noisy, but smooth along a gap: average over missing neighbours
+    missing_share = ndimage.uniform_filter((~complete).astype(float), 3)
+    return np.where(
+        complete, 0.0, ndimage.uniform_filter(variance, 3) / np.maximum(missing_share, 1e-9)
+    )
 
 
 def exact_variance(complete: Bools, s: float, reach: float, kappa: float) -> Floats:

@@ -128,14 +128,15 @@ class Tuner:
 
     @property
     def how(self) -> str:
+        """Engine, precision, weights file and any note of the fields, as text for the user."""
         engine = f"{self.fit.how}{', bf16 while it learns' * self.half}; {named(self.file)}"
         return "; ".join([engine, *{field.how for field in self.fields if field.how}])
 
     def objective(self, _: None) -> tuple[Tensor, Tensor]:
         """Return the error relative to the network before tuning, and the error of each plane (k,).
 
-        A plane is weighted by the root of its share of the error in the cube: a compromise, so that
-        the strongest plane does not dominate and the weakest does not count as much.
+        A plane is weighted by the square root of its share of the error in the cube: a compromise
+        between that share, which the strongest plane would dominate, and equal weights.
         """
         error = self._error(self.fit.network, self.motion)
         return (self.weight * error).sum()[None], error
@@ -198,8 +199,11 @@ class Tuner:
             self.z, self.complete, self.noise, torch.zeros_like(self.z[:, :1]), motion, self.rng
         )
         estimate = self._estimate(network, batch.given)
-        true, own = self.settings.split_weight * batch.true, self.settings.ei_weight * batch.own
-        weight = (true + own)[:, None]
+        true, estimated = (
+            self.settings.split_weight * batch.true,
+            self.settings.ei_weight * batch.own,
+        )
+        weight = (true + estimated)[:, None]
         return ((estimate - batch.target).square() * weight).sum(
             (0, 2, 3)
         ) / weight.sum().clamp_min(1)
@@ -236,4 +240,5 @@ class Tuner:
         return self._tensor((z - mean) / scale)[None]
 
     def _tensor(self, x: Array) -> Tensor:
+        """Return an array as a float32 tensor on the device."""
         return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=self.device)

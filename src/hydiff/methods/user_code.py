@@ -60,6 +60,7 @@ def digest(text: str) -> int:
 
 @lru_cache(maxsize=8)
 def _module(path: Path, content: int) -> Any:
+    """Execute a Python file as a module.  `content`, its digest, is a key of the cache."""
     module = ModuleType(f"hydiff_user_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look up their own module there
