@@ -70,7 +70,7 @@ def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Su
     return suggestions
 
 
-# of values and the entries to judge, (bands, rows, cols) -> suspected entries, message
+# takes values and the entries to judge, (bands, rows, cols); returns the suspects and a message
 Finder = Callable[[Array, Bools], tuple[Bools, str]]
 
 

@@ -76,7 +76,10 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
 
 
 def _per_band(cube: Cube, entries: Any, key: str, default: float) -> Floats:
-    """Return `entries`, else attribute `key`, per band (bands,); `default` if absent or misfit."""
+    """Return one number per band (bands,): `entries` if given, else the attribute `key`.
+
+    `default` takes their place if there are none, or if they do not fit the bands.
+    """
     entry = entries or cube.attrs.get(key) or default
     try:
         numbers = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))

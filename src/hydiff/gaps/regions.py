@@ -23,7 +23,7 @@ RANGE = r"\s*(-?\d*)\s*:\s*(-?\d*)\s*"
 PIXELS = re.compile(rf"{RANGE},{RANGE}")
 NUMBERS = re.compile(r"(\d+)|(\d*):(\d*)")
 WAVES = re.compile(r"(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(nm|um|µm|μm)", re.IGNORECASE)
-NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  # by first letter
+NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  # by its first letter
 
 
 class Selection(NamedTuple):

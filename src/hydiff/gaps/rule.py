@@ -54,7 +54,7 @@ def check_numbers(cube: Cube) -> None:
 def observed_entries(
     cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
 ) -> tuple[Bools, list[str]]:
-    """Return the measured entries (bands, rows, cols), and the note of `spared_note` on them."""
+    """Return the entries (bands, rows, cols) measured by cube and mask, and any `spared_note`."""
     values = np.asarray(cube.values)
     whole = counted_whole(cube, nodata, nodata_in)
     refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])

@@ -47,7 +47,7 @@ def simulate(
 
 
 def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
-    """Return the values with noise at observed entries; its std is a share of their range."""
+    """Return the values with noise at observed entries; noise: std over the range of good bands."""
     need_torch("noise that is added")
     import torch
 
