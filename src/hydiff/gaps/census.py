@@ -28,13 +28,13 @@ class Gap:
     cols: Run
     pixels: int
     width: float  # largest thickness, px
-    outside_pixels: int  # pixels of it that `mask.outside` finds
+    outside_pixels: int  # those not between observed pixels, see `mask.outside`
     bands: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
 class Census:
-    """What is missing, where, and how wide.
+    """Amount, places and widths of the missing entries.
 
     Bands without any observed pixel are listed in `empty_bands` and have no gaps, so
     missing = inside + outside + rows · cols · len(empty_bands).
@@ -52,7 +52,7 @@ class Census:
     outside: int  # all other missing entries, except those of empty bands
     full_lines: tuple[int, ...]  # rows that no good band observes
     full_columns: tuple[int, ...]
-    dead_columns: Mapping[int, tuple[int, ...]]  # by band: its missing columns, less full_columns
+    dead_columns: Mapping[int, tuple[int, ...]]  # missing columns by band, without full_columns
     empty_bands: tuple[int, ...]
     detector_gaps: tuple[Run, ...]  # runs of two or more empty bands
 
@@ -86,9 +86,9 @@ def census(observed: Bools, good: Bools | None = None, *, bands: int | None = No
     for members, plane in groups:
         n_missing[members] = np.count_nonzero(~plane)
         if plane.any():
-            far = outside(~plane)
-            n_outside[members] = np.count_nonzero(far)
-            gaps += _gaps(~plane, far, members if good is None else members[good[members]])
+            outer = outside(~plane)
+            n_outside[members] = np.count_nonzero(outer)
+            gaps += _gaps(~plane, outer, members if good is None else members[good[members]])
     gaps.sort(key=lambda gap: (-gap.pixels, gap.rows, gap.cols, gap.bands))
     empty = np.flatnonzero(n_missing == rows * cols)
     return Census(
@@ -134,6 +134,7 @@ def _lost_lines(groups: list[tuple[Ints, Bools]], good: Bools | None) -> LostLin
 
 
 def _gaps(missing: Bools, outside_pixels: Bools, bands: Ints) -> list[Gap]:
+    """Return the gaps of a plane `missing` (rows, cols) that `bands` share; [] without bands."""
     if not len(bands):
         return []
     runs = _runs(bands)
@@ -156,6 +157,7 @@ def _gaps(missing: Bools, outside_pixels: Bools, bands: Ints) -> list[Gap]:
 
 
 def _indices(flags: Bools) -> tuple[int, ...]:
+    """Indices of the True entries of flags (n,)."""
     return tuple(np.flatnonzero(flags).tolist())
 
 
@@ -193,6 +195,7 @@ def frames(lines: Iterable[int]) -> str:
 
 
 def _describe_amount(c: Census) -> Iterator[str]:
+    """Yield lines about the share of missing entries and about empty bands."""
     low, high = (f"{100 * f(c.missing_share):.1f}" for f in (min, max))
     spread = "as much in each band" if low == high else f"from {low} to {high} % of a band"
     spread = "all bands share the mask" if c.shared else spread
@@ -203,6 +206,7 @@ def _describe_amount(c: Census) -> Iterator[str]:
 
 
 def _describe_gaps(c: Census) -> Iterator[str]:
+    """Yield lines about the number and width of gaps, and about entries outside the data."""
     if c.n_gaps:
         yield f"{c.n_gaps:,} gap{'s' * (c.n_gaps > 1)}, widest {c.widest:.0f} px"
     if c.outside:
@@ -213,6 +217,7 @@ def _describe_gaps(c: Census) -> Iterator[str]:
 
 
 def _describe_lines(c: Census) -> Iterator[str]:
+    """Yield lines about lost rows and columns; of dead columns, those of one band only."""
     if c.full_lines:
         yield f"{named('row', c.full_lines)} missing across the full width{frames(c.full_lines)}"
     if c.full_columns:

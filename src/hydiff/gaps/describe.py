@@ -79,7 +79,7 @@ def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dic
 
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return `facts` as pairs of label and text, without those that the file does not state."""
+    """Return `facts` as pairs (label, text), without facts that have no value."""
     f, summary = facts, facts["values"]
     share = f"{100 * summary['missing_share']:.2f} % of the entries"
     if summary["sample"]:
@@ -148,6 +148,7 @@ def _filled(mark: Mark | None, path: Path | None) -> dict[str, Any] | None:
 
 
 def _filled_line(filled: dict[str, Any] | None) -> str:
+    """Return the text of the mark, with the range over bands if they differ; "" if not filled."""
     if filled is None:
         return ""
     shares = filled["by_band"] or [filled["share"]]
@@ -171,7 +172,7 @@ def _others(cube: Cube) -> set[str]:
 
 
 def flagged(cube: Cube, layer: quality.Quality) -> list[str]:
-    """Describe the entries that a quality layer adds to the gaps of the cube; reads all of it."""
+    """Describe the entries missing by a quality layer, by the cube, and by either; reads all."""
     missing_in_cube, distrusted = ~cube.observed(), ~layer.observed
     total = missing_in_cube.size
     counts = [f"{flag}: {count:,} entries" for flag, count in layer.counts.items()]
@@ -193,11 +194,13 @@ def _detectors(cube: Cube) -> dict[str, str]:
 
 
 def _first(names: list[str], most: int = 12) -> str:
+    """List the first `most` names, and say how many more there are."""
     more = f" and {len(names) - most} more (`json=True` lists them)" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def _lookup(shape: list[int] | None) -> str:
+    """Describe a lookup table by its shape (rows, cols); "" without one."""
     return "" if shape is None else f"GLT to {shape[0]} × {shape[1]} pixels (`convert --ortho`)"
 
 
@@ -210,6 +213,7 @@ def _span(values: Any) -> list[float] | None:
 
 
 def _range(span: list[float] | None, unit: str) -> str:
+    """Write a span as "lowest … highest unit"; "" for None."""
     return "" if span is None else f"{span[0]:g} … {span[1]:g} {unit}".rstrip()
 
 

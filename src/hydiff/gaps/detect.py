@@ -2,8 +2,8 @@
 
 Features of the scene appear in neighbouring bands too.  A level or a value is therefore suspected
 only if it stands out in its band and *not* in the bands beside it; a line or a spectrum only if it
-repeats exactly where noise would have changed it.  The price of this rule: an offset shared by
-adjacent bands is taken for part of the scene.
+repeats exactly where noise would have changed it.  Therefore an offset shared by adjacent
+bands is not found: it is taken for part of the scene.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def detect(values: Array, observed: Bools, good: Bools | None = None) -> list[Su
     return suggestions
 
 
+# takes values and the entries to judge, (bands, rows, cols); returns the suspects and a message
 Finder = Callable[[Array, Bools], tuple[Bools, str]]
 
 
@@ -128,6 +129,7 @@ def dead_columns(values: Array, observed: Bools) -> tuple[Bools, str]:
 
 
 def _constant_columns(values: Array, observed: Bools) -> Bools:
+    """Flags (bands, cols) of constant columns between columns that vary; see `_silent`."""
     return _silent(*_changes(values.swapaxes(1, 2), observed.swapaxes(1, 2), axis=2))
 
 
@@ -349,5 +351,6 @@ DETECTORS: dict[str, Finder] = {
     "outlier pixels": outlier_pixels,
 }
 KINDS = tuple(DETECTORS)
-# These detectors judge all entries, as they name a cause; the others only unexplained entries.
+# These detectors judge all entries, as they name the cause of the damage.  The others judge only
+# entries that no earlier detector suspects.
 WHOLE = {"constant pixels", "fill value"}

@@ -78,13 +78,14 @@ def _shear(a: Bools) -> Bools:
     """Shift row i right by i, to (rows, rows + cols), so that diagonals become columns."""
     rows, cols = a.shape
     width = rows + cols
-    # written with rows one longer than those it is read with, so each row shifts by one more
+    # written in rows of width + 1 and read in rows of width, so that row i starts at column i
     buffer = np.zeros((rows, width + 1), bool)
     buffer[:, :cols] = a
     return buffer.ravel()[: rows * width].reshape(rows, width)
 
 
 def _unshear(a: Bools, shape: tuple[int, ...]) -> Bools:
+    """Undo `_shear`: (rows, rows + cols) to `shape`, which is (rows, cols)."""
     rows, width = a.shape
     buffer = np.zeros(rows * (width + 1), bool)
     buffer[: a.size] = a.ravel()
@@ -105,7 +106,7 @@ def thickness(missing: Bools) -> Floats:
     labels, _ = ndimage.label(missing, EIGHT)
     boxes = [_grown(box) for box in ndimage.find_objects(labels)]
     areas = sum(labels[box].size for box in boxes)
-    if areas + 1000 * len(boxes) > labels.size:  # many gaps, or long oblique ones: faster at once
+    if areas + 1000 * len(boxes) > labels.size:  # many or long oblique gaps: faster all at once
         return _disc_width(missing)
     for number, box in enumerate(boxes, start=1):
         gap = labels[box] == number
@@ -130,9 +131,8 @@ def _disc_width(gap: Bools) -> Floats:
     half[1::2] = half[:-1:2] | half[2::2]
     half[:, 1::2] = half[:, :-1:2] | half[:, 2::2]
     distance = ndimage.distance_transform_edt(half)
-    rows, cols = np.nonzero(
-        distance >= 3
-    )  # discs of smaller distance are 1 wide, as is every gap at least
+    # discs of smaller distance are 1 wide, and no gap is narrower
+    rows, cols = np.nonzero(distance >= 3)
     distance = distance[rows, cols]
     order = np.argsort(distance, kind="stable")
     rows, cols, distance = rows[order], cols[order], distance[order]
@@ -247,12 +247,14 @@ def _pile(
 
 
 def _stripe(down: Floats, right: Floats, rng: np.random.Generator) -> Floats:
+    """Draw an oblique stripe, 3 to 8 pixels wide: a `figure` of `_pile`."""
     slope, width = rng.uniform(-0.2, 0.2), rng.uniform(3, 8)
     depth: Floats = np.abs(right - slope * down) / (width / 2)
     return depth
 
 
 def _blob(down: Floats, right: Floats, rng: np.random.Generator) -> Floats:
+    """Draw an ellipse with radii of 5 to 14 pixels: a `figure` of `_pile`."""
     radii, angle = rng.uniform(5, 14, 2), rng.uniform(0, np.pi)
     along = down * np.cos(angle) + right * np.sin(angle)
     across = right * np.cos(angle) - down * np.sin(angle)
@@ -261,6 +263,7 @@ def _blob(down: Floats, right: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _tile(down: Floats, right: Floats, rng: np.random.Generator) -> Floats:
+    """Draw a rectangle with sides of 8 to 32 pixels: a `figure` of `_pile`."""
     height, width = rng.uniform(8, 32, 2)
     depth: Floats = np.maximum(np.abs(down) / (height / 2), np.abs(right) / (width / 2))
     return depth
@@ -277,6 +280,7 @@ def _slc_off(shape: Shape, missing: float | None, rng: np.random.Generator) -> B
 
 
 def _lines(shape: Shape, missing: float | None, rng: np.random.Generator) -> Bools:
+    """Full-width lines, the same in all bands."""
     dead = _lowest(rng.random(shape[1]), _quota(shape[1], missing, "lines"))
     return np.repeat(~dead[:, None], shape[2], axis=1)
 

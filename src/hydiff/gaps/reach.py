@@ -29,6 +29,7 @@ class Reach(NamedTuple):
     clip: str  # one of CLIPS
 
     def of(self, bands: slice) -> Reach:
+        """Return the limits of a range of bands only."""
         low, high, least, most = (end[bands] for end in self[:4])
         return Reach(low, high, least, most, self.clip)
 
@@ -42,6 +43,7 @@ def reach_of(cube: Cube, low: Floats, high: Floats, clip: str) -> Reach:
 
 
 def check_clip(clip: str) -> None:
+    """Raise UnknownName unless `clip` is one of CLIPS."""
     if clip not in CLIPS:
         raise UnknownName("choice for clip", clip, CLIPS)
 
@@ -55,11 +57,11 @@ def extremes(values: Array, observed: Bools) -> tuple[Floats, Floats]:
 
 
 def physical(cube: Cube) -> tuple[Floats, Floats]:
-    """Return the physical limits (bands,) as stored values: 0, and 1 if the file holds reflectance.
+    """Return the limits (bands,) as stored values: 0, and 1 for reflectance, infinite for others.
 
-    The upper limit is infinite otherwise.  A file holds reflectance if its unit contains
-    "reflectance", or if ENVI's `reflectance scale factor` gives the stored value of 1.  Otherwise
-    values are scaled by the scale and offset that the file declares.
+    A file holds reflectance if its unit contains "reflectance", or if it has ENVI's `reflectance
+    scale factor`, the stored value of 1.  Without that factor, limits are converted to stored
+    values by the scale and offset that the file declares.
     """
     geotiff, ones = cube.attrs.get("geotiff", {}), np.ones(cube.bands)
     gain = _per_band(cube, geotiff.get("scales"), "data gain values", 1.0)
@@ -74,6 +76,10 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
 
 
 def _per_band(cube: Cube, entries: Any, key: str, default: float) -> Floats:
+    """Return one number per band (bands,): `entries` if given, else the attribute `key`.
+
+    `default` takes their place if there are none, or if they do not fit the bands.
+    """
     entry = entries or cube.attrs.get(key) or default
     try:
         numbers = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))

@@ -23,7 +23,7 @@ RANGE = r"\s*(-?\d*)\s*:\s*(-?\d*)\s*"
 PIXELS = re.compile(rf"{RANGE},{RANGE}")
 NUMBERS = re.compile(r"(\d+)|(\d*):(\d*)")
 WAVES = re.compile(r"(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(nm|um|µm|μm)", re.IGNORECASE)
-NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  # first letter
+NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  # by its first letter
 
 
 class Selection(NamedTuple):
@@ -146,7 +146,7 @@ def nanometers(cube: Cube, what: str, instead: str) -> Floats:
 def grown(observed: Bools | None, buffer: float) -> Bools | None:
     """Widen the gaps of a mask by `buffer` pixels.
 
-    observed: (rows, cols) or (bands, rows, cols), True = measured.
+    observed: (rows, cols) or (bands, rows, cols), True = measured; None only with buffer 0.
     """
     if not buffer:
         return observed
@@ -161,6 +161,6 @@ def grown(observed: Bools | None, buffer: float) -> Bools | None:
     out = observed.copy()
     for bands, plane in band_groups(observed, None if observed.ndim == 3 else 1):
         if not plane.all():
-            far = ndimage.distance_transform_edt(plane) > buffer
-            out[bands if observed.ndim == 3 else ...] &= far
+            beyond_buffer = ndimage.distance_transform_edt(plane) > buffer
+            out[bands if observed.ndim == 3 else ...] &= beyond_buffer
     return out

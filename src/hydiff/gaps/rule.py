@@ -32,7 +32,7 @@ Reason = tuple[str, Bools]  # why pixels (rows, cols) are left, and which
 Walk = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, or a map in threads
 
 NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
-WITHHELD = "screened for clouds, not lost"  # these are reasons to leave entries missing
+WITHHELD = "screened for clouds, not lost"  # this and the next two: why entries stay missing
 EMPTY_BAND = "band without any observed pixel"
 BAD_BAND = "bad band"
 LARGEST_SIGMA = 10.0  # on the unit range; a larger value is taken for a mistake of units
@@ -54,8 +54,7 @@ def check_numbers(cube: Cube) -> None:
 def observed_entries(
     cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
 ) -> tuple[Bools, list[str]]:
-    """Return the measured entries (bands, rows, cols), by the cube's rule and the mask `observed`,
-    and notes about entries that equal a nodata value but count as measured."""
+    """Return the entries (bands, rows, cols) measured by cube and mask, and any `spared_note`."""
     values = np.asarray(cube.values)
     whole = counted_whole(cube, nodata, nodata_in)
     refuse_absent([v for v in listed(nodata) if not equals(values, v).any()])
@@ -128,6 +127,7 @@ def counted_whole(
 
 
 def _plausible(cube: Cube, nodata: tuple[float, ...], walk: Walk) -> tuple[float, ...]:
+    """Return the nodata values that lie in the range of other values or near it."""
     low, high, plausible = np.inf, -np.inf, tuple[float, ...]()
     good = cube.good_bands[:, None, None]
 
@@ -157,8 +157,7 @@ def spared_note(whole: Sequence[float], spared: int) -> list[str]:
 
 
 def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) -> list[str]:
-    """Describe values that stand far from all others, as undeclared nodata would, among the entries
-    that the cube, `nodata` and the mask `observed` call measured (a sample of them if many)."""
+    """Describe measured values (a sample if many) that lie far from all others, as nodata would."""
     if cube.dtype.kind not in "iuf":
         return []
     parts = []
@@ -180,6 +179,7 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
 
 
 def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
+    """Return the mask unchanged; raise unless it is boolean and fits a cube of this shape."""
     if observed.dtype != bool:
         raise BadValue(f"a mask is boolean (True = measured); found {observed.dtype}")
     if observed.shape not in (shape, shape[1:]):
@@ -203,17 +203,17 @@ def targets(
     """Return the missing entries to fill (bands, rows, cols) and, by reason, how many are left."""
     check_choices(bad_bands, max_gap, outside)
     target = ~observed
-    left: dict[str, int] = {}
+    n_left: dict[str, int] = {}
 
     def leave(reason: str, bands: Ints, pixels: Bools) -> None:
         entries = target[bands] & pixels
         if entries.any():
-            left[reason] = left.get(reason, 0) + int(entries.sum())
+            n_left[reason] = n_left.get(reason, 0) + int(entries.sum())
             target[bands] &= ~pixels
 
     for reason, entries in _set_aside(cube, fill_clouds, selection):
         if count := int((target & entries).sum()):
-            left[reason] = count
+            n_left[reason] = count
             target &= ~entries
     lost = lost_detectors(observed, cube.good_bands, cube.detectors)
     for bands, plane in mask.band_groups(observed):
@@ -227,7 +227,7 @@ def targets(
                 leave(BAD_BAND, bands[~cube.good_bands[bands]], missing)
             for reason, pixels in unfilled_pixels(missing, max_gap, outside):
                 leave(reason, bands, pixels)
-    return target, left
+    return target, n_left
 
 
 def _set_aside(cube: Cube, fill_clouds: bool, selection: Selection) -> Iterator[tuple[str, Bools]]:
@@ -241,8 +241,8 @@ def left_lines(left: Mapping[str, int]) -> Iterator[str]:
     """Yield a line for each reason to leave entries missing, with the option that fills them."""
     hints = {"outside the observed": "`outside='fill'`", "screened": "`fill_clouds=True`"}
     for reason, count in left.items():
-        takes = [option for word, option in hints.items() if reason.startswith(word)]
-        hint = f"; {takes[0]} takes them" if takes else ""
+        options = [option for word, option in hints.items() if reason.startswith(word)]
+        hint = f"; {options[0]} takes them" if options else ""
         yield f"left missing: {count:,} entries, {reason}{hint}"
 
 
@@ -335,6 +335,7 @@ def unit_sigma(
 def _estimated_sigma(
     y: Floats, observed: Bools, good: Bools, scale: Scale
 ) -> tuple[Floats, list[str]]:
+    """Return the estimated noise std (bands,) on the unit range, 0 for unused bands; and a note."""
     usable = good & observed.any(axis=(1, 2))
     estimate = noise.estimate(y[usable], observed[usable])
     if not np.isfinite(np.median(estimate.error)):
@@ -355,8 +356,7 @@ def _estimated_sigma(
 def into_dtype(
     cube: Cube, estimate: Floats, where: Bools, nodata: Nodata
 ) -> tuple[Array, dict[str, int]]:
-    """Return the cube's values, in their dtype, with the estimate written at the entries `where`;
-    and how many entries had to be changed, by the kind of change.
+    """Return the cube's values with the estimate at `where`, and counts of changes to it, by kind.
 
     Integers are rounded, all are clipped to the dtype's range, and none may equal a nodata value.
     """

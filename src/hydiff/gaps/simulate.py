@@ -47,6 +47,7 @@ def simulate(
 
 
 def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
+    """Return the values with noise at observed entries; noise: std over the range of good bands."""
     need_torch("noise that is added")
     import torch
 
@@ -64,6 +65,7 @@ def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
 
 
 def _unused_value(cube: Cube, values: Array) -> float:
+    """Return the value that will mean missing: the cube's nodata, NaN or an unused integer."""
     if cube.nodata is not None and representable(cube.nodata, cube.dtype):
         return cube.nodata
     if cube.dtype.kind == "f":

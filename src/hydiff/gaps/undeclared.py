@@ -28,7 +28,7 @@ def undeclared(data: Array) -> list[float]:
 
 
 def suspicion(fills: Sequence[float], where: str) -> str:
-    """Describe such values, and say which option to give if they mean nodata."""
+    """Describe suspected values, and name the option to give if they mean nodata."""
     names = ", ".join(f"{v:.9g}" for v in fills)
     subject = f"the value {names} is" if len(fills) == 1 else f"the values {names} are"
     option = names if len(fills) == 1 else f"[{names}]"

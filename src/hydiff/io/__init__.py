@@ -386,6 +386,7 @@ def _describes(source: Path, cube: Cube, before: Cube | None) -> bool:
 
 
 def _equal(value: Any, other: Any) -> bool:
+    """Return whether two entries of metadata agree; None equals only None, and NaN equals NaN."""
     if value is None or other is None:
         return value is other
     if isinstance(value, str):

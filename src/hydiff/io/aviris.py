@@ -20,6 +20,7 @@ FILL = -9999.0
 
 
 def matches(path: Path) -> bool:
+    """Return whether a file has a group `reflectance` or `radiance` at its root."""
     names = hdf5.members(path)
     if not names or not names & set(GROUPS):
         return False
@@ -49,6 +50,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
+    """Refuse: such a file can only be written as a copy of its source, see `rewrite`."""
     hdf5.refuse_write("an AVIRIS netCDF file")
 
 
@@ -59,6 +61,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def _part(file: Any, path: Path) -> hdf5.DatasetPart:
+    """Locate the cube: the first of GROUPS with a three-axis dataset of the same name."""
     for group in GROUPS:
         dataset = file.get(f"{group}/{group}")
         if dataset is not None and dataset.ndim == 3:

@@ -51,6 +51,7 @@ def order_of(shape: tuple[int, ...], axis: str | None, mask: tuple[int, ...] | N
 
 
 def _looks_last(n0: int, n1: int, n2: int) -> bool:
+    """Return whether an array with these lengths looks like (rows, cols, bands)."""
     if max(n0, n1, n2) <= SMALL or max(n0, n1) > ALIKE * min(n0, n1) or n1 == n2:
         return False
     too_many = n0 > MOST_BANDS and n2 < FEWER * min(n0, n1)
@@ -58,6 +59,7 @@ def _looks_last(n0: int, n1: int, n2: int) -> bool:
 
 
 def check_axis(axis: str) -> str:
+    """Return `axis` if it is FIRST or LAST; else raise UnknownName."""
     if axis not in (FIRST, LAST):
         raise UnknownName("axis", axis, (FIRST, LAST))
     return axis
@@ -96,6 +98,7 @@ def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
 
 
 def _by_length(lengths: list[int]) -> Axes:
+    """Name three axes: the only one of unequal length is bands; else the order is CUSTOM."""
     odd = [i for i in range(3) if lengths.count(lengths[i]) == 1]
     if len(odd) != 1:
         return CUSTOM
@@ -105,6 +108,7 @@ def _by_length(lengths: list[int]) -> Axes:
 
 
 def _declared(shape: tuple[int, ...], declared: str, path: Path) -> Axes:
+    """Parse a declared order, such as "rows,cols,bands", and fit it to the shape."""
     names = tuple(name.strip() for name in declared.split(","))
     real = [name for name in names if name != "-"]
     if not {"rows", "cols"} <= set(real) <= set(CUBE) or len(set(real)) != len(real):
@@ -125,8 +129,9 @@ def _declared(shape: tuple[int, ...], declared: str, path: Path) -> Axes:
 
 
 def _spread(names: Axes, places: list[int], count: int) -> Axes:
-    where = dict(zip(places, names, strict=True))
-    return tuple(where.get(i, "-") for i in range(count))
+    """Put each name at its place among `count` axes, and "-" at all other places."""
+    name_at = dict(zip(places, names, strict=True))
+    return tuple(name_at.get(i, "-") for i in range(count))
 
 
 def cube_shape(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:

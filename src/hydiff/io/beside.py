@@ -96,6 +96,7 @@ def carry(source: Path, target: Path, stale: frozenset[int]) -> list[Path]:
 
 
 def _content(path: Path) -> bytes:
+    """Return the bytes of a file; CubeFormatError if it has more than LARGEST."""
     if path.stat().st_size > LARGEST:
         raise CubeFormatError(
             f"{path}: {path.stat().st_size >> 20} MB, expected a small file that describes an "
@@ -120,6 +121,7 @@ def _plain_erdas(path: Path) -> dict[str, bytes]:
 
 
 def _pam(path: Path) -> Element:
+    """Parse an .aux.xml; CubeFormatError if it refers to another file."""
     from defusedxml.ElementTree import fromstring
 
     content = _content(path)
@@ -127,8 +129,8 @@ def _pam(path: Path) -> Element:
         root: Element = fromstring(content)
     text = html.unescape(tostring(root, encoding="unicode")).lower()
     reference = (root.findtext("SRS") or "").strip()
-    leads = any(word in text for word in ("overview_file", "sourcefilename", "/vsi"))
-    if leads or (reference and not WKT.match(reference)):
+    names_file = any(word in text for word in ("overview_file", "sourcefilename", "/vsi"))
+    if names_file or (reference and not WKT.match(reference)):
         raise CubeFormatError(
             f"{path}: names another file, which GDAL would open; do not trust it, or remove it"
         )

@@ -10,7 +10,7 @@ from hydiff.cube import Array, Bools, Cube
 
 BUDGET = 16 << 20  # bytes of one block: a few bands of a large scene, all of a small one
 WHOLE = 64 * 2**20  # bytes of a cube up to which `sampled` takes every value
-MOST_CHUNKS = 1000  # the same in chunks of a chunked file
+MOST_CHUNKS = 1000  # most chunks of a chunked file of which it takes every value
 SAMPLED_ROWS = 16  # number of evenly spaced rows taken of a larger cube,
 SAMPLED = 32 * 2**20  # ... or, of a chunked file, bytes of the chunks taken in all
 
@@ -46,25 +46,26 @@ def chunk_blocks(
     Each holds as many bands and rows as fit into the budget, at least one row of chunks.
     """
     bands, rows, cols = shape
-    high, tall = min(chunks[0], bands), min(chunks[1], rows)
-    layer = itemsize * cols * tall * high
-    deep = min(max(1, BUDGET // layer) * high, bands)
-    down = max(1, BUDGET // (layer * -(-deep // high))) * tall
-    for top in range(0, rows, down):
-        for first in range(0, bands, deep):
+    chunk_bands, chunk_rows = min(chunks[0], bands), min(chunks[1], rows)
+    layer = itemsize * cols * chunk_rows * chunk_bands  # bytes of one row of chunks
+    n_bands = min(max(1, BUDGET // layer) * chunk_bands, bands)
+    n_rows = max(1, BUDGET // (layer * -(-n_bands // chunk_bands))) * chunk_rows
+    for top in range(0, rows, n_rows):
+        for first in range(0, bands, n_bands):
             yield (
-                slice(first, min(first + deep, bands)),
-                slice(top, min(top + down, rows)),
+                slice(first, min(first + n_bands, bands)),
+                slice(top, min(top + n_rows, rows)),
                 slice(0, cols),
             )
 
 
 def sampled(cube: Cube, *, deep: bool = False) -> tuple[list[Block], str | None]:
-    """Return blocks that sample a cube, and a description of them; the whole and None if small.
+    """Return blocks that sample a cube, and their description; of a small cube, all of it and None.
 
     A chunk of a compressed file can only be read as a whole, so of a chunked file a few chunks are
     taken: evenly spread over the rows, where sensors lose data, and scattered over bands and
-    columns.  With `deep`, for all bands of a pixel together, rows are taken as of other files.
+    columns.  With `deep`, for uses that need all bands of a pixel together, evenly spaced rows are
+    taken, as of other files.
     """
     bands, rows, cols = cube.shape
     chunks = getattr(cube.values, "chunks", None)

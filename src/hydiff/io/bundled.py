@@ -23,6 +23,7 @@ LEFT_OUT = (*range(104, 109), *range(150, 164), 220)
 
 
 def _arrays() -> Any:
+    """Open the bundled archive, with the arrays "cube" and "labels"."""
     return np.load(str(files("hydiff") / "data" / "indian_pines.npz"))
 
 
@@ -50,6 +51,6 @@ def sample() -> Cube:
 
 
 def sample_labels() -> NDArray[np.uint8]:
-    """Its land-cover classes (145, 145): 0 none, 1-16 as published with the scene."""
+    """Land-cover classes (145, 145) of the bundled scene: 0 none, 1-16 as published with it."""
     labels: NDArray[np.uint8] = _arrays()["labels"]
     return labels

@@ -39,6 +39,7 @@ def evident_unit(wavelengths: Floats) -> str | None:
 
 
 def _with_unit(cube: Cube) -> Cube:
+    """Add an evident wavelength unit, and a note about it, if the file states no unit."""
     if cube.wavelengths is None or cube.wavelength_units is not None:
         return cube
     unit = evident_unit(cube.wavelengths)
@@ -50,12 +51,13 @@ def _with_unit(cube: Cube) -> Cube:
 
 
 def _of_sensor(cube: Cube) -> Cube:
+    """Apply the conventions of the sensor, which the header or the file name identifies."""
     if cube.format not in FORMATS or cube.path is None:
         return cube
-    for name, (pattern, amend) in SENSORS.items():
+    for name, (pattern, with_conventions) in SENSORS.items():
         declared = str(cube.attrs.get("sensor type", "")).lower() == name.lower()
         if declared or re.match(pattern, cube.path.name, re.IGNORECASE):
-            return amend(cube)
+            return with_conventions(cube)
     return cube
 
 
@@ -81,10 +83,12 @@ def _hyperion(cube: Cube) -> Cube:
 
 
 def _nowhere_positive(values: Array) -> Bools:
+    """Flags (bands, rows, cols) of pixels without a value above 0."""
     return np.broadcast_to((values <= 0).all(axis=0), values.shape)
 
 
 def _all_zero(values: Array) -> Bools:
+    """Flags (bands, rows, cols) of pixels with 0 in all bands."""
     return np.broadcast_to((values == 0).all(axis=0), values.shape)
 
 

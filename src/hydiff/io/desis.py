@@ -63,6 +63,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def _image(path: Path) -> Path:
+    """Return the image that a header belongs to; other paths unchanged."""
     if path.suffix.lower() != ".hdr":
         return path
     candidates = (path.with_suffix(suffix) for suffix in ("", ".tif", ".TIF", ".tiff"))

@@ -80,6 +80,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
+    """Refuse: such a file can only be written as a copy of its source, see `rewrite`."""
     hdf5.refuse_write("an EMIT netCDF file")
 
 
@@ -135,6 +136,7 @@ def _check_groups(file: Any, path: Path) -> None:
 
 
 def _variable(file: Any, var: str | None, path: Path) -> str:
+    """Return the name of the cube in the root: `var` if given, else the first of CUBES."""
     cubes = {name for name, item in file.items() if len(getattr(item, "shape", ())) == 3}
     if var is not None:
         if var not in cubes:
@@ -155,6 +157,7 @@ def _part(file: Any, name: str) -> hdf5.DatasetPart:
 
 
 def _names(bands: Any, count: int) -> tuple[str, ...] | None:
+    """Return the names of the bands (OBS and MASK files); None if the file has none that fit."""
     for name in NAMES if bands is not None else ():
         if name in bands and bands[name].shape == (count,):
             return tuple(str(hdf5.plain(text)) for text in bands[name][()])
@@ -162,6 +165,7 @@ def _names(bands: Any, count: int) -> tuple[str, ...] | None:
 
 
 def _glt(path: Path, file: Any) -> Glt | None:
+    """Return the lookup table to a map, with its entries left on disk; None without one."""
     place, transform = file.get("location"), file.attrs.get("geotransform")
     if place is None or transform is None or not {"glt_x", "glt_y"} <= set(place):
         return None
@@ -174,6 +178,7 @@ def _glt(path: Path, file: Any) -> Glt | None:
 
 
 def _lookup(path: Path, block: tuple[slice, slice, slice]) -> Array:
+    """Read a block (rows, cols, 2) of the lookup table; its last axis is glt_x, glt_y."""
     rows, cols, components = block
     with parsing(path, "a complete EMIT file"), hdf5.open_file(path) as file:
         pair = [file["location"][name][rows, cols] for name in ("glt_x", "glt_y")]

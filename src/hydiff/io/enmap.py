@@ -37,6 +37,8 @@ EMPTY_MEAN = -1000000.0  # in the statistics of a band that holds no data
 
 
 class Product(NamedTuple):
+    """An EnMAP product in a folder or a zip."""
+
     root: Path  # the folder or the zip
     members: tuple[str, ...]  # every file in it
 
@@ -62,6 +64,7 @@ class Product(NamedTuple):
 
     @contextmanager
     def open(self, member: str) -> Iterator[BinaryIO]:
+        """Open a member to read its bytes."""
         if self.zipped:
             with (
                 parsing(self.root, "a complete zip"),
@@ -117,9 +120,9 @@ def find_product(path: Path) -> Product | None:
 def _check_names(product: Product) -> None:
     """Refuse members that lie outside the product (/etc/x, ../x or /vsicurl/…), and two members
     with one name."""
-    if twice := [name for name, n in Counter(product.members).items() if n > 1]:
+    if doubles := [name for name, n in Counter(product.members).items() if n > 1]:
         raise CubeFormatError(
-            f"{product.root}: has two members called {twice[0]}; do not trust it, fetch it again"
+            f"{product.root}: has two members called {doubles[0]}; do not trust it, fetch it again"
         )
     for member in product.members:
         place = PurePosixPath(member.replace("\\", "/"))
@@ -131,12 +134,13 @@ def _check_names(product: Product) -> None:
 
 
 def read(path: Path, var: str | None = None) -> Cube:
+    """Open a product: values and map from the image, the rest from the metadata."""
     product = find_product(path)
     metadata = product and product.member_ending(METADATA)
     image = product and product.member_ending(IMAGE)
     if product is None or metadata is None or image is None:
-        lost = METADATA if image else IMAGE
-        raise damaged(path, f"expected an EnMAP product with a file *{lost}, found none")
+        absent = METADATA if image else IMAGE
+        raise damaged(path, f"expected an EnMAP product with a file *{absent}, found none")
     with parsing(path, "EnMAP metadata in XML"), product.open(metadata) as file:
         from defusedxml.ElementTree import fromstring
 
@@ -165,6 +169,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
+    """Refuse: a product can only be written as a copy of its source, see `rewrite`."""
     refuse_write("an EnMAP product")
 
 
@@ -179,8 +184,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         with product.open(image) as stored, original.open("wb") as copy:
             shutil.copyfileobj(stored, copy)
         geotiff.rewrite(original, changed, cube)
-        fill = _into_zip if path.suffix.lower() == ".zip" else _into_folder
-        fill(_without_note(product), path, image, changed)
+        write_product = _into_zip if path.suffix.lower() == ".zip" else _into_folder
+        write_product(_without_note(product), path, image, changed)
     if cube.mark is not None:
         _add_note(path, str(product.member_ending(METADATA)), cube.mark.json + "\n")
     return [path]
@@ -204,6 +209,7 @@ def _add_note(path: Path, metadata: str, text: str) -> None:
 
 
 def _into_zip(product: Product, path: Path, image: str, new: Path) -> None:
+    """Write the product to a zip, with the file `new` as its image."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member in product.members:
             if member.endswith("/"):
@@ -215,6 +221,7 @@ def _into_zip(product: Product, path: Path, image: str, new: Path) -> None:
 
 
 def _into_folder(product: Product, path: Path, image: str, new: Path) -> None:
+    """Write the product to a folder, with the file `new`, which is moved, as its image."""
     for member, place in _places(product, image).items():
         target = path / place
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -233,9 +240,9 @@ def _places(product: Product, image: str) -> dict[str, PurePosixPath]:
     # compared without case, as some file systems do
     names = Counter(str(place).lower() for place in places.values())
     names.update({str(p).lower() for place in places.values() for p in place.parents})
-    if shared := [m for m, place in places.items() if names[str(place).lower()] > 1]:
+    if clashing := [m for m, place in places.items() if names[str(place).lower()] > 1]:
         raise CubeFormatError(
-            f"{product.root}: its member {shared[0]} and another would be one file in a folder; "
+            f"{product.root}: its member {clashing[0]} and another would be one file in a folder; "
             "name the output .zip, or fetch the product again"
         )
     if len(places[product.member_ending(METADATA) or image].parts) > 1:
@@ -304,4 +311,5 @@ def _detectors(root: Element, wavelengths: Floats) -> list[str]:
 
 
 def _channels(text: str | None) -> set[int]:
+    """Parse channel numbers separated by commas; parts that are no numbers are skipped."""
     return {int(part) for part in (text or "").split(",") if part.strip().isdigit()}

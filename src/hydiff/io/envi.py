@@ -47,7 +47,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def header_cube(header: Path) -> Cube:
-    """Return a cube of zeros with what a header says about the file of another format beside it."""
+    """Return a cube of zeros with the metadata of a header beside a file of another format."""
     # the layout of the values is taken from that file: HySpex headers say `interleave = tif`
     entries = {key: text for key, text in parse(header).items() if key.lower() != "interleave"}
     layout = layout_of({**entries, "interleave": "bsq"}, header)
@@ -102,10 +102,11 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     return [data, header]
 
 
-# --- which two files -----------------------------------------------------------------------------
+# --- data file and header ------------------------------------------------------------------------
 
 
 def _starts_envi(path: Path) -> bool:
+    """Return whether a file begins as an ENVI header does."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -113,6 +114,7 @@ def _starts_envi(path: Path) -> bool:
 
 
 def _appended(path: Path) -> Path:
+    """Return the header name that keeps the suffix of the data file: x.bsq.hdr for x.bsq."""
     return path.with_name(path.name + ".hdr")
 
 
@@ -129,9 +131,9 @@ def _pair(path: Path) -> tuple[Path, Path]:
     for header in header_names(path):
         if header.is_file():
             return path, header
-    wanted = " nor ".join(p.name for p in header_names(path)[:2])
+    names = " nor ".join(p.name for p in header_names(path)[:2])
     raise CubeFormatError(
-        f"{path}: expected an ENVI header beside it, found neither {wanted}; "
+        f"{path}: expected an ENVI header beside it, found neither {names}; "
         "put the header there, or open a file of another format"
     )
 
@@ -168,6 +170,7 @@ def data_name(cube: Cube, path: Path) -> Path:
 
 
 def _interleave_of(data: Path) -> str | None:
+    """Return the interleave that the suffix of a data file names; None if it names none."""
     return data.suffix[1:].lower() if data.suffix[1:].lower() in ORDER else None
 
 
@@ -175,6 +178,7 @@ def _interleave_of(data: Path) -> str | None:
 
 
 def _check_size(data: Path, header: Path, layout: Layout) -> None:
+    """Refuse a data file that is missing or has another size than its header states."""
     if not data.is_file():
         raise CubeFormatError(f"{data}: no such file, but {header} describes it")
     size, expected = data.stat().st_size, layout.nbytes

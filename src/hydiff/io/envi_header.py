@@ -47,10 +47,12 @@ class Layout(NamedTuple):
 
     @property
     def file_shape(self) -> tuple[int, ...]:
+        """Lengths of the axes in the order of the file."""
         return tuple(self.shape[axis] for axis in ORDER[self.interleave])
 
     @property
     def nbytes(self) -> int:
+        """Size of the data file, including the offset."""
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -78,6 +80,7 @@ def comments(path: Path) -> list[str]:
 
 
 def _spy_header(path: Path) -> Header:
+    """Parse a header with Spectral Python; its setting for the case of keys is restored."""
     import spectral
     from spectral.io import envi
 
@@ -122,6 +125,7 @@ def layout_of(header: Header, path: Path) -> Layout:
 
 
 def _count(keys: Header, key: str, path: Path, least: int = 1) -> int:
+    """Return an entry as a whole number; an absent one is refused, or 0 if `least` is 0."""
     text = str(keys.get(key, "0" if least == 0 else "nothing"))
     if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < least:
         raise _bad(path, key, text, f"a whole number of at least {least}")
@@ -129,8 +133,9 @@ def _count(keys: Header, key: str, path: Path, least: int = 1) -> int:
 
 
 def _bad(path: Path, key: str, value: Any, expected: str) -> CubeFormatError:
-    shown = "nothing" if value is None else value
-    return CubeFormatError(f"{path}: `{key}` is {shown}, expected {expected}; correct the header")
+    """Return the error for an entry that is not as expected."""
+    text = "nothing" if value is None else value
+    return CubeFormatError(f"{path}: `{key}` is {text}, expected {expected}; correct the header")
 
 
 def describe(header: Header, path: Path, values: Array) -> Cube:
@@ -174,6 +179,7 @@ def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
 
 
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
+    """Return an entry as a list of texts, one per band; None if it is absent."""
     if key not in keys:
         return None
     value = keys[key]
@@ -183,6 +189,7 @@ def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
 
 
 def _floats(keys: Header, key: str, bands: int, path: Path) -> Floats | None:
+    """Return an entry as numbers (bands,); None if it is absent."""
     items = _list(keys, key, bands, path)
     with parsing(path, f"numbers under `{key}`", "correct or remove that list"):
         return None if items is None else np.array([float(item) for item in items])
@@ -282,6 +289,7 @@ def georeference(keys: Mapping[str, Entry]) -> tuple[str | None, tuple[float, ..
 
 
 def _braced(value: Entry) -> str:
+    """Return an entry as text; a list is put in braces."""
     return value if isinstance(value, str) else "{" + ",".join(value) + "}"
 
 
@@ -292,14 +300,15 @@ def _map_entries(cube: Cube) -> Header:
         return stated
     if cube.transform is None:
         return {}
-    written = _gdal_map_entries(cube.crs, cube.transform)
-    _, transform = georeference(written)
+    new_entries = _gdal_map_entries(cube.crs, cube.transform)
+    _, transform = georeference(new_entries)
     # ENVI has no sheared or mirrored grids: better no position than a wrong one
     close = transform is not None and np.allclose(transform, cube.transform, rtol=1e-9)
-    return written if close else {}
+    return new_entries if close else {}
 
 
 def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
+    """Return the entries that GDAL writes for a CRS (WKT) and an affine transform."""
     from rasterio.io import MemoryFile
     from rasterio.transform import Affine
 

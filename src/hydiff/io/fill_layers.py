@@ -167,18 +167,21 @@ def _of_differences(cube: Cube) -> dict[str, Any]:
 
 
 def _write_bytes(layers: Mapping[str, Values], path: Path) -> list[Path]:
+    """Write flags and reasons to their .npz file, and return it."""
     streams = {name: _stream(name, layers[name]) for name in layers if name != "sigma"}
     npz.save_archive(place := _npz(path, "flags"), streams, LEVEL)
     return [place]
 
 
 def _stream(name: str, layer: Values) -> npz.Stream:
+    """Return a layer of bytes in a form that `save_archive` writes block by block."""
     bands, rows, cols = layer.shape
     parts = (block_of(name, layer, block) for block in blocks((bands, rows, cols), 1))
     return npz.Stream((bands, rows, cols), TYPES[name], parts)
 
 
 def _write_bars(layers: Mapping[str, Values], path: Path) -> list[Path]:
+    """Write the error bars of the filled entries to their .npz file, and return it."""
     flags, sigma = layers["flags"], layers["sigma"]
     bands, rows, cols = flags.shape
 
@@ -186,6 +189,7 @@ def _write_bars(layers: Mapping[str, Values], path: Path) -> list[Path]:
         return Plane(np.asarray(flags[block]), None).filled
 
     def bars(block: Block) -> list[Array]:
+        """Return the error bars (n,) of the filled pixels of each band."""
         return [s[f] for s, f in zip(np.asarray(sigma[block]), filled(block), strict=True)]
 
     parts = [*blocks((bands, rows, cols), sigma.dtype.itemsize)]
@@ -245,6 +249,7 @@ def _mark_in(path: Path) -> Mark | None:
 def _from_layers(
     layers: Mapping[str, Any], file: Path, path: Path, shape: tuple[int, int, int]
 ) -> Iterator[Plane]:
+    """Yield the layers of each band from arrays (bands, rows, cols), which are checked first."""
     for name, layer in layers.items():
         if tuple(layer.shape) != shape or layer.dtype != TYPES[name]:
             raise _foreign(file, path, shape)
@@ -259,6 +264,7 @@ def _from_layers(
 def _from_npz(
     file: Path, bars: Path | None, path: Path, shape: tuple[int, int, int]
 ) -> Iterator[Plane]:
+    """Yield the layers of each band from .npz files; `bars`: the file of error bars, if any."""
     flags = _byte_planes(file, path, shape)
     if bars is None:
         yield from flags
@@ -309,11 +315,13 @@ def _earlier(file: Path, path: Path, shape: tuple[int, int, int]) -> Iterator[Ar
 
 
 def _read_plane(member: npz.Member, shape: tuple[int, int, int]) -> Array:
+    """Read the bytes (rows, cols) of the next band."""
     content = member.file.read(shape[1] * shape[2])
     return np.frombuffer(content, np.uint8).reshape(shape[1:])
 
 
 def _foreign(file: Path, path: Path, shape: tuple[int, int, int]) -> CubeFormatError:
+    """Return the error for layers of another cube than the one at `path`."""
     return CubeFormatError(
         f"{file} belongs to another cube than {path}, which is (bands, rows, cols) = {shape}; "
         "name the fill that it was written with"

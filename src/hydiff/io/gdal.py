@@ -102,6 +102,7 @@ def structure(path: Path) -> tiff.Tiff:
 
 @lru_cache(8)  # each window of a lazy cube opens its file
 def _structure(path: Path, changed: int, size: int) -> tiff.Tiff:
+    """Check and parse a file; its time and size only tell versions of it apart in the cache."""
     with parsing(path, "a GeoTIFF"), _bytes_of(path) as (file, length):
         pages = tiff.parse(file, length, path)
     if any("overview_file" in html.unescape(text).lower() for text in pages.metadata()):

@@ -105,6 +105,7 @@ def cloud_optimised(path: Path) -> None:
 
 
 def _read(path: Path) -> Cube:
+    """Return the lazy cube of a GeoTIFF, without the error handling of `read`."""
     with open_described(path) as dataset:
         shape = (dataset.count, dataset.height, dataset.width)
         affine = dataset.transform
@@ -130,6 +131,7 @@ def _read(path: Path) -> Cube:
 
 
 def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
+    """Return the dtype of all bands; refuse complex ones and bands of different dtypes."""
     names = set(dataset.dtypes)
     if len(names) > 1 or "complex_int16" in names:
         raise CubeFormatError(
@@ -142,6 +144,7 @@ def _dtype(dataset: Any, path: Path) -> np.dtype[Any]:
 
 
 def _window(path: Path, block: Block) -> Array:
+    """Open the file and read a block (bands, rows, cols)."""
     with parsing(path, "a complete GeoTIFF"), open_alone(path) as dataset:
         return window(dataset, block)
 
@@ -150,6 +153,7 @@ def _window(path: Path, block: Block) -> Array:
 
 
 def _profile(cube: Cube) -> dict[str, Any]:
+    """Return rasterio's settings for a file that is written from scratch."""
     from rasterio.transform import Affine
 
     bands, rows, cols = cube.shape
@@ -191,6 +195,7 @@ def _tile(length: int) -> int:
 
 
 def _put(dataset: Any, block: Block, values: Array) -> None:
+    """Write the values (bands, rows, cols) of a block into an open file."""
     bands, rows, cols = block
     window = ((rows.start, rows.stop), (cols.start, cols.stop))
     values = values.astype(native(values.dtype), copy=False)
@@ -271,10 +276,10 @@ def _check_written(path: Path, cube: Cube, layer: Validity) -> None:
     try:
         with open_described(path) as image, open_alone(path) as dataset:
             for block in blocks(cube.shape, cube.dtype.itemsize, 0, TILE):
-                lost = differs(window(dataset, block), np.asarray(cube.values[block]))
+                differing = differs(window(dataset, block), np.asarray(cube.values[block]))
                 if layer.alpha is not None:
-                    lost &= np.arange(cube.bands)[block[0], None, None] != layer.alpha
-                if lost.any():
+                    differing &= np.arange(cube.bands)[block[0], None, None] != layer.alpha
+                if differing.any():
                     raise _not_stored(path, "values")
             if layer.stored and not layers.same(validity(path, image).valid, layer.valid):
                 raise _not_stored(path, "masks")
@@ -284,14 +289,14 @@ def _check_written(path: Path, cube: Cube, layer: Validity) -> None:
 
 def _not_stored(path: Path, part: str) -> Exception:
     """Return the error for lost content: a full disk, a limit of file sizes, or a fault of GDAL."""
-    lost = f"{part} were lost while the file was closed"
+    message = f"{part} were lost while the file was closed"
     if shutil.disk_usage(path.parent).free < path.stat().st_size + SPARE:
-        return OSError(errno.ENOSPC, lost)
+        return OSError(errno.ENOSPC, message)
     with contextlib.suppress(ImportError):  # Windows has no such limits
         import resource
 
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-            return OSError(errno.EFBIG, lost)
+            return OSError(errno.EFBIG, message)
     return OutputError(
         f"cannot write {path.name}: GDAL did not store the {part} that it was given; write .zarr "
         "or .img instead"

@@ -1,4 +1,4 @@
-"""Which entries of a GeoTIFF are valid, apart from its nodata value, by the rules of GDAL.
+"""Validity of the entries of a GeoTIFF, apart from its nodata value, by the rules of GDAL.
 
 The first of these that is present counts, as in GDAL: a mask file, masks inside the file,
 NODATA_VALUES, nodata values of single bands, an alpha band.
@@ -20,10 +20,13 @@ from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import create, open_alone
 from hydiff.io.parsing import parsing
 
+# the kinds in that order; INSIDE: one mask for all bands, BANDS: one for each
 FILE, INSIDE, BANDS, TOGETHER, SINGLE, ALPHA = range(6)
 
 
 class Validity(NamedTuple):
+    """The valid entries of a GeoTIFF, and by what part of the file they are known."""
+
     kind: int | None = None  # FILE ... ALPHA; None if there is none of them
     valid: Values | None = None  # (rows, cols) of bool, or (bands, rows, cols), read when indexed
     alpha: int | None = None  # number of the alpha band, from 0
@@ -46,6 +49,7 @@ class Validity(NamedTuple):
             return self._replace(valid=pixels | old)
 
         def read(*block: slice) -> Bools:
+            """Entries that were valid before or whose values changed."""
             old = np.True_ if cube.valid is None else cube.valid[block]
             return old | differs(_read(source, block, "read"), np.asarray(cube.values[block]))
 
@@ -108,6 +112,7 @@ def _listed(dataset: Any) -> Array | None:
 
 
 def _together(path: Path, dataset: Any, listed: Array) -> Bools:
+    """(rows, cols) False where all bands hold their NODATA_VALUES."""
     valid = np.zeros(dataset.shape, bool)
     with open_alone(path) as image:
         for block in blocks((dataset.count, *dataset.shape), np.dtype(dataset.dtypes[0]).itemsize):
@@ -128,6 +133,7 @@ def _single(path: Path, nodata: Sequence[float | None], *block: slice) -> Bools:
 
 
 def _alpha(path: Path, dataset: Any) -> Validity:
+    """Return the validity by an alpha band, if the image has one."""
     names = [c.name for c in dataset.colorinterp]
     if "alpha" not in names or len(names) == 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
         return Validity()
@@ -138,14 +144,17 @@ def _alpha(path: Path, dataset: Any) -> Validity:
 
 
 def _lazy(dataset: Any, read: Any) -> Lazy:
+    """Return a lazy mask of all bands; `read` takes the slices of a block."""
     return Lazy((dataset.count, *dataset.shape), np.dtype(bool), read)
 
 
 def _flags(path: Path, method: str, *block: slice) -> Bools:
+    """(bands, rows, cols) validity of a block by a stored mask; method: as for `window`."""
     return np.asarray(_read(path, block, method) != 0)
 
 
 def _read(path: Path, block: tuple[slice, ...], method: str) -> Array:
+    """Open a file and read a block of it; method: as for `window`."""
     with parsing(path, "a complete GeoTIFF"), open_alone(path) as dataset:
         return window(dataset, block, method)
 

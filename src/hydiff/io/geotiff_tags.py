@@ -63,6 +63,7 @@ def _points(dataset: Any) -> dict[str, Any]:
 
 
 def _restore_points(dataset: Any, box: Mapping[str, Any]) -> None:
+    """Write the ground control points, unless the image has an affine transform."""
     from rasterio.control import GroundControlPoint
     from rasterio.crs import CRS
 
@@ -143,10 +144,12 @@ def _lowered(tags: Tags) -> Tags:
 
 
 def _per_band(tags: list[Tags], key: str) -> Floats | None:
+    """Return the numbers (bands,) under a key; None unless each band has one."""
     return _floats([entry[key] for entry in tags if key in entry], len(tags))
 
 
 def _listed(envi: Mapping[str, str], key: str, bands: int) -> Floats | None:
+    """Return a list of the ENVI domain as numbers (bands,); None if there is none that fits."""
     entry = from_text(envi.get(key, ""))
     return _floats([entry] if isinstance(entry, str) else entry, bands)
 
@@ -160,6 +163,7 @@ def _floats(texts: list[str], bands: int) -> Floats | None:
 
 
 def _declared_nodata(envi: Mapping[str, str]) -> float | None:
+    """Return ENVI's `data ignore value`; None if it is absent or not a number."""
     listed = _floats([envi.get("data ignore value", "")], 1)
     return None if listed is None else float(listed[0])
 
@@ -195,18 +199,21 @@ def restore(dataset: Any, cube: Cube) -> None:
 
 
 def _tag(dataset: Any, band: int, ns: str, tags: Mapping[str, str]) -> None:
+    """Write tags of a band, or of the file for band 0, without names that rasterio's call uses."""
     texts = {k: v for k, v in tags.items() if k not in ("ns", "bidx")}
     if texts:
         dataset.update_tags(band, ns=ns or None, **texts)
 
 
 def _lasting(key: str) -> bool:
+    """Return whether a source's band tag is copied: neither a cube's field nor outdated."""
     return not (
         key.lower() in SPECTRAL or key in IMAGERY or key.startswith(("STATISTICS_", "COMPRESSION"))
     )
 
 
 def _band_tags(cube: Cube, i: int) -> Tags:
+    """Return the spectral tags of band `i`, from 0, by the fields of the cube."""
     tags: Tags = {}
     if cube.wavelengths is not None:
         tags["wavelength"] = number(float(cube.wavelengths[i]))

@@ -69,6 +69,7 @@ def moved(
 
 
 def _apart(path: Path, why: str) -> ShapeMismatch:
+    """Return the error for a mask that is not on the grid of the cube."""
     return ShapeMismatch(
         f"{path} does not lie on the grid of the cube: {why}; warp it to that grid (gdalwarp), or "
         "give it as .npz or .npy, which is taken pixel by pixel"
@@ -76,10 +77,12 @@ def _apart(path: Path, why: str) -> ShapeMismatch:
 
 
 def _matrix(cube: Cube) -> Floats:
+    """(3, 3) affine matrix from (column, row, 1) to map coordinates."""
     return np.array([*(cube.transform or ()), 0, 0, 1], np.float64).reshape(3, 3)
 
 
 def same_crs(one: str, other: str) -> bool:
+    """Return whether two texts (WKT) mean the same CRS; False if they cannot be compared."""
     if one == other:
         return True
     from rasterio.crs import CRS
@@ -92,4 +95,5 @@ def same_crs(one: str, other: str) -> bool:
 
 
 def _name(wkt: str) -> str:
+    """Return the first quoted name of a WKT string, or all of it without one."""
     return wkt.split('"')[1] if '"' in wkt else wkt

@@ -79,10 +79,12 @@ def _check_own(path: Path, changed: int, size: int) -> None:
     heaps.check(path)
 
     def foreign_link(name: bytes, info: Any) -> str | None:
+        """Return the name of a link to another file; None continues the visit."""
         kinds = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)
         return None if info.type in kinds else name.decode("utf-8", "replace")
 
     def foreign_values(name: bytes, info: Any) -> str | None:
+        """Return the name of a dataset stored in other files; None continues the visit."""
         if info.type != h5py.h5o.TYPE_DATASET:
             return None
         plist = h5py.h5o.open(file.id, name).get_create_plist()
@@ -131,7 +133,7 @@ def numbers(group: Any, name: str, bands: int, path: Path) -> Any:
 
 
 def cube_of(path: Path, file: Any, parts: Sequence[DatasetPart], var: str, **fields: Any) -> Cube:
-    """Return the lazy cube that the parts make up; by the name `var` a product finds them again."""
+    """Return the lazy cube of the parts; var: the name by which `rewrite` locates them again."""
     array = {"var": var, "axes": ",".join(parts[0].axes)}
     attrs = {**fields.pop("attrs"), "array": array}
     mark = _mark(path, file, parts)
@@ -156,6 +158,7 @@ def values(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Lazy:
 
 
 def _chunks(dataset: Any, part: DatasetPart) -> tuple[int, int, int]:
+    """Return the chunk (bands, rows, cols) of a part; single entries if it is not chunked."""
     return ax.cube_shape(dataset.chunks or (1, 1, 1), part.axes)
 
 
@@ -175,12 +178,14 @@ def read_block(file: Any, parts: Sequence[DatasetPart], block: Block) -> Array:
 
 
 def _stored(file: Any, part: DatasetPart, block: Block) -> Array:
+    """Read a block (bands, rows, cols) of one part, with its bands in the cube's order."""
     inside = ax.stored_block(part.axes, _forwards(part, block))
     values = ax.as_cube(file[part.name][inside], part.axes)
     return values[::-1] if part.descending else values
 
 
 def _forwards(part: DatasetPart, block: Block) -> Block:
+    """Return a block of a part with its bands counted as the part stores them."""
     bands, rows, cols = block
     if part.descending:
         bands = slice(part.bands - bands.stop, part.bands - bands.start)
@@ -241,6 +246,7 @@ def _mark(path: Path, file: Any, parts: Sequence[DatasetPart]) -> Mark | None:
 
 
 def _is_layer(file: Any, layer: DatasetPart, part: DatasetPart, name: str) -> bool:
+    """Return whether a dataset exists and has the part's shape and the dtype of the layer."""
     dataset = file.get(layer.name)
     shape = getattr(dataset, "shape", None)
     return bool(shape == file[part.name].shape and dataset.dtype == marks.TYPES[name])

@@ -18,7 +18,7 @@ FIELDS |= {"map info", "projection info", "coordinate system string"}
 
 SCALING = ("data gain values", "data offset values")  # physical value = gain · stored + offset
 FACTOR = "reflectance scale factor"  # the same as a gain of 1 / factor, for all bands
-NOTES = "hydiff notes"  # the mapping of what a reader assumed: field -> how
+NOTES = "hydiff notes"  # a mapping: field -> assumption that the reader made
 
 Entry = str | list[str]
 
@@ -60,7 +60,7 @@ def number(value: float) -> str:
 
 
 def notes(attrs: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a reader assumed, by field; a file may hold anything under that name."""
+    """Return the assumptions of a reader by field; {} if the file has something else there."""
     box = attrs.get(NOTES)
     return {str(k): str(v) for k, v in box.items()} if isinstance(box, Mapping) else {}
 

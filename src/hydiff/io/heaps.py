@@ -46,6 +46,7 @@ def _length_size(data: mmap.mmap) -> int:
 
 
 def _loops(data: mmap.mmap, offset: int) -> bool:
+    """Return whether the heap at `offset` has a free object of length 0."""
     end = min(offset + int.from_bytes(data[offset + 8 : offset + 16], "little"), len(data))
     offset += 16
     while offset + OBJECT.size <= end:

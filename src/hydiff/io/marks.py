@@ -28,7 +28,7 @@ TITLES = ("title", "description", "tifftag imagedescription")
 SHARE = "FILLED_SHARE"  # the tag of a band
 KEY, SHARES = "hydiff filled", "hydiff filled by band"  # lines of an ENVI header
 OURS = (canonical(FILLED), canonical(RECORD), SHARES)
-# appended to the name of the cube's variable: the variables that hold the layers of its fill
+# endings of the variables with the layers of a fill, after the name of the cube's variable
 SUFFIX = {name: f"_hydiff_{name}" for name in LAYERS}
 FLAG = "_hydiff_filled"  # the same in earlier versions: 1 where an entry was filled
 ENDS = (*SUFFIX.values(), FLAG)
@@ -71,6 +71,7 @@ def taken(cube: Cube) -> Cube:
 
 
 def _is_ours(key: Any) -> bool:
+    """Return whether a key of an attribute or a tag belongs to the mark."""
     return canonical(str(key)) in OURS
 
 
@@ -137,6 +138,7 @@ def _text(value: Any) -> str:
 
 
 def _in_kind(text: str, like: Any) -> Any:
+    """Return a text as bytes if the value that it replaces is bytes."""
     return np.bytes_(text.encode()) if isinstance(like, bytes) else text
 
 

@@ -1,4 +1,4 @@
-"""Masks in files: what non-zero means, which axis is which, and the packed form.
+"""Masks in files: the meaning of non-zero, the order of the axes, and the packed form.
 
 A 3-D mask takes one bit per entry in an .npz: an array `observed` or `missing`, packed along the
 bands with np.packbits, and `bands`, their number.  A 2-D mask is stored as it is.
@@ -22,6 +22,7 @@ MEANINGS = {"observed": "missing", "missing": "observed"}  # each with its oppos
 
 
 def check_meaning(meaning: str) -> None:
+    """Raise BadValue unless `meaning` is "observed" or "missing"."""
     if meaning not in MEANINGS:
         raise BadValue(f"a mask says `observed` or `missing`, not {meaning!r}")
 
@@ -29,8 +30,8 @@ def check_meaning(meaning: str) -> None:
 def named(path: Path, meaning: str) -> str | None:
     """Return `observed` or `missing`, if an .npz has an array of that name; `meaning` is first."""
     with parsing(path, "an .npz of masks"):
-        held = npz.members(path) if npz.is_archive(path) else {}
-    return next((key for key in (meaning, MEANINGS[meaning]) if key in held), None)
+        members = npz.members(path) if npz.is_archive(path) else {}
+    return next((key for key in (meaning, MEANINGS[meaning]) if key in members), None)
 
 
 def packed(path: Path, name: str | None) -> Array | None:
@@ -44,6 +45,7 @@ def packed(path: Path, name: str | None) -> Array | None:
 
 
 def _unpacked(packed: Array, bands: int, path: Path) -> Array:
+    """Return bits that are packed along the bands as (bands, rows, cols), uint8 of 0 and 1."""
     if packed.ndim != 3 or packed.dtype != np.uint8 or len(packed) != -(-bands // 8):
         raise CubeFormatError(
             f"{path}: expected uint8 of shape ({-(-bands // 8)}, rows, cols) for {bands} bands "
@@ -142,5 +144,6 @@ def write(mask: Bools, path: Path, meaning: str) -> None:
 
 
 def check_suffix(path: Path) -> None:
+    """Raise UnknownName unless masks can be written to files with this suffix."""
     if path.suffix.lower() not in npz.SUFFIXES:
         raise UnknownName("mask format", path.suffix, npz.SUFFIXES, "; name the file NAME.npz")

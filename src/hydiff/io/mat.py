@@ -34,6 +34,7 @@ NAMES = {dtype: name for name, dtype in CLASSES.items()}
 
 
 def matches(path: Path) -> bool:
+    """Return whether a file has MATLAB's title, or is an HDF5 file with the suffix .mat."""
     with path.open("rb") as file:
         titled = file.read(6) == b"MATLAB"
     return titled or (path.suffix.lower() == ".mat" and _is_hdf5(path))
@@ -78,6 +79,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def _is_hdf5(path: Path) -> bool:
+    """Return whether a file has HDF5's signature at its start or after MATLAB's header."""
     with path.open("rb") as file:
         start = file.read(USERBLOCK + len(hdf5.SIGNATURE))
     return start.startswith(hdf5.SIGNATURE) or start.endswith(hdf5.SIGNATURE)
@@ -110,6 +112,7 @@ def _entries(inside: str | None, path: Path) -> dict[str, Any]:
 
 
 def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
+    """Open a version 5 file; an array is loaded when it is first indexed."""
     from scipy.io import whosmat
 
     listed = whosmat(path, appendmat=False)
@@ -126,6 +129,7 @@ def _read_v5(path: Path, var: str | None, axis: str | None = None) -> Cube:
             return stored
 
     def text_of(name: str) -> str | None:
+        """Return a char variable as text; None for other variables."""
         text = kinds.get(name) == "char"
         return "".join(_load_v5(path, [name])[name].ravel()) if text else None
 
@@ -158,6 +162,7 @@ def _load_all_v5(path: Path) -> dict[str, Any]:
 
 
 def _rewrite_v5(source: Path, path: Path, cube: Cube) -> None:
+    """Write all variables of the source again, with the values and the mark of the cube."""
     from scipy.io import savemat
 
     box = cube.attrs["array"]
@@ -181,6 +186,7 @@ def _retitle_v5(path: Path, title: bytes) -> None:
 
 
 def _read_hdf5(path: Path, var: str | None, axis: str | None = None) -> Cube:
+    """Open a version 7.3 file; windows of its cube are read from disk."""
     import h5py
 
     with hdf5.open_file(path) as file:
@@ -212,17 +218,20 @@ def _part(name: str, axes: ax.Axes, bands: int) -> hdf5.DatasetPart:
 
 
 def _class_of(dataset: Any) -> str:
+    """Return the MATLAB class of a dataset; "" if it has none."""
     kind = dataset.attrs.get("MATLAB_class", b"")
     return kind.decode() if isinstance(kind, bytes) else str(kind)
 
 
 def _text(dataset: Any) -> str | None:
+    """Return a char dataset as text; None for others and for None."""
     if dataset is None or _class_of(dataset) != "char":
         return None
     return "".join(map(chr, np.asarray(dataset[()]).ravel()))
 
 
 def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
+    """Copy the source, and replace the changed blocks of the cube and the mark."""
     import h5py
 
     box = cube.attrs["array"]
@@ -242,11 +251,13 @@ def _rewrite_hdf5(source: Path, path: Path, cube: Cube) -> None:
 
 
 def _put_text(file: Any, name: str, text: str) -> None:
+    """Write a text as a char dataset."""
     codes = np.array([[ord(c)] for c in text], np.uint16)
     _classify(file.create_dataset(name, data=codes), "char")
 
 
 def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
+    """Write a version 7.3 file from scratch, in blocks."""
     import h5py
 
     dtype = native(cube.dtype)
@@ -275,6 +286,7 @@ def _write_hdf5(cube: Cube, path: Path, axes: ax.Axes) -> None:
 
 
 def _classify(dataset: Any, kind: str) -> None:
+    """Set the MATLAB class of a dataset."""
     dataset.attrs["MATLAB_class"] = np.bytes_(kind)
     if kind in ("char", "logical"):
         dataset.attrs["MATLAB_int_decode"] = np.int32(dataset.dtype.itemsize)

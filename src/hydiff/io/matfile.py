@@ -96,16 +96,16 @@ def _skip(read: Read, count: int, piece: int = 1 << 20) -> bytes:
 
 def _inflated(file: IO[bytes], length: int) -> Read:
     """Return a `read` function for the content of the next `length` bytes, which are compressed."""
-    unpacker, left = zlib.decompressobj(), length
+    unpacker, remaining = zlib.decompressobj(), length
 
     def read(count: int) -> bytes:
-        nonlocal left
+        nonlocal remaining
         data = b""
         while len(data) < count and not unpacker.eof:
             packed = unpacker.unconsumed_tail
             if not packed:
-                packed = file.read(min(left, 1 << 16))
-                left -= len(packed)
+                packed = file.read(min(remaining, 1 << 16))
+                remaining -= len(packed)
             more = unpacker.decompress(packed, count - len(data))
             if not more and not packed:
                 break

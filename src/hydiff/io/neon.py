@@ -40,6 +40,7 @@ CLASSES = {
 
 
 def matches(path: Path) -> bool:
+    """Return whether a file has a site with reflectance in its root."""
     names = hdf5.members(path)
     if not names:
         return False
@@ -78,6 +79,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
+    """Refuse: such a file can only be written as a copy of its source, see `rewrite`."""
     hdf5.refuse_write("a NEON reflectance file")
 
 
@@ -102,6 +104,7 @@ def pixel_classes(path: Path) -> Any:
 
 
 def _is_site(file: Any, name: str) -> bool:
+    """Return whether a member of the root is a group with the dataset CUBE of three axes."""
     cube = file[name].get(CUBE) if hasattr(file[name], "get") else None
     return len(getattr(cube, "shape", ())) == 3
 
@@ -111,6 +114,7 @@ def _sites(file: Any) -> list[str]:
 
 
 def _part(file: Any, path: Path, site: str | None) -> hdf5.DatasetPart:
+    """Locate the cube of a site; `site` may be None if the file has only one."""
     sites = _sites(file)
     if not sites:
         raise damaged(path, f"expected a site with {CUBE}, found none")

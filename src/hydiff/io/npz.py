@@ -130,11 +130,13 @@ def _check_size(info: zipfile.ZipInfo, start: int, nbytes: int, path: Path) -> N
 
 
 def is_archive(path: Path) -> bool:
+    """Return whether a file begins as an .npz does."""
     with path.open("rb") as file:
         return file.read(4) == ARCHIVE
 
 
 def _holds_arrays(path: Path) -> bool:
+    """Return whether a zip archive has .npy files in it; False if it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
@@ -143,6 +145,7 @@ def _holds_arrays(path: Path) -> bool:
 
 
 def _header(file: Any, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Read the header of a .npy file: shape and dtype of its array."""
     form = np.lib.format
     readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     if (version := form.read_magic(file)) not in readers:
@@ -154,6 +157,7 @@ def _header(file: Any, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _check_plain(dtype: np.dtype[Any], path: Path) -> None:
+    """Refuse a dtype of pickled objects or of values that are not real."""
     if dtype.hasobject:
         raise CubeFormatError(
             f"{path}: holds pickled Python objects, which are not opened because they can run "
@@ -163,6 +167,7 @@ def _check_plain(dtype: np.dtype[Any], path: Path) -> None:
 
 
 def _read_npy(path: Path, axis: str | None = None) -> Cube:
+    """Open a .npy file, mapped from disk."""
     with path.open("rb") as file:
         shape, dtype = _header(file, path)
     _check_plain(dtype, path)
@@ -173,6 +178,7 @@ def _read_npy(path: Path, axis: str | None = None) -> Cube:
 
 
 def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
+    """Open an array of an .npz, which is loaded when it is first indexed."""
     headers = members(path)
     numeric = {name: shape for name, (shape, dtype) in headers.items() if dtype.kind in "biuf"}
     if var in headers and var not in numeric:
@@ -196,6 +202,7 @@ def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
 
 
 def _write_sidecar(cube: Cube, axes: ax.Axes, path: Path) -> Path:
+    """Write the metadata of a cube to the sidecar of a file; return the sidecar."""
     side = sidecar.sidecar_of(path)
     side.write_text(sidecar.dumps(sidecar.as_json(cube, axes)), encoding="utf-8")
     return side
@@ -213,6 +220,7 @@ def _replace_array(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None:
         return
 
     def stored(block: Block) -> Array:
+        """Return a block of the cube in the dtype and the order of axes of the source."""
         part = np.asarray(cube.values[block], old.dtype)
         return np.ascontiguousarray(ax.as_stored(part, axes))
 
@@ -241,6 +249,7 @@ def _replace_member(source: Path, path: Path, cube: Cube, axes: ax.Axes) -> None
 
 
 def _write_changed(reader: Any, writer: Any, cube: Cube, axes: ax.Axes) -> None:
+    """Copy the array that holds the cube, with the cube's values in it."""
     stored = np.lib.format.read_array(reader, allow_pickle=False)
     ax.as_cube(stored, axes)[...] = np.asarray(cube.values)
     np.lib.format.write_array(writer, stored, allow_pickle=False)
@@ -270,7 +279,7 @@ def save_archive(
 ) -> None:
     """Write arrays as np.savez_compressed does, but without the date: equal arrays, equal files.
 
-    (np.savez_compressed also cannot write an array called `file`.)  level: of zlib, 1 is fast.
+    (np.savez_compressed also cannot write an array called `file`.)  level: of zlib, 1 (fast) to 9.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
         for name, array in arrays.items():
@@ -303,8 +312,8 @@ def open_member(path: Path, name: str) -> Iterator[Member]:
 
 def _write_stream(file: IO[bytes], stream: Stream) -> None:
     """Write an array part by part: the same bytes as if it were written as a whole."""
-    described = np.lib.format.dtype_to_descr(stream.dtype)
-    header = {"descr": described, "fortran_order": False, "shape": stream.shape}
+    descr = np.lib.format.dtype_to_descr(stream.dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": stream.shape}
     np.lib.format.write_array_header_1_0(file, header)
     for part in stream.parts:
         file.write(np.ascontiguousarray(part, stream.dtype).data)

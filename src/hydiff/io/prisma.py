@@ -31,6 +31,7 @@ LEVELS = ("PRS_L2D_HCO", "PRS_L2C_HCO", "PRS_L2B_HCO", "PRS_L1_HCO", "PRS_L1_HRC
 
 
 def matches(path: Path) -> bool:
+    """Return whether a file is HDF-EOS5, or an .he5 file of HDF5 that cannot be opened."""
     names = hdf5.members(path)
     if names is None:
         return False
@@ -69,6 +70,7 @@ def read(path: Path, var: str | None = None) -> Cube:
 
 
 def write(cube: Cube, path: Path) -> list[Path]:
+    """Refuse: such a file can only be written as a copy of its source, see `rewrite`."""
     hdf5.refuse_write("a PRISMA file")
 
 
@@ -93,12 +95,13 @@ def swath_name(file: Any, path: Path, var: str | None = None) -> str:
     for name in LEVELS if var is None else (var,):
         if name in names:
             return name
-    wanted = var or "PRS_L1_HCO or PRS_L2D_HCO"
+    expected = var or "PRS_L1_HCO or PRS_L2D_HCO"
     listed = ", ".join(names) or "none"
-    raise damaged(path, f"expected the swath {wanted} in {SWATHS}, found {listed}")
+    raise damaged(path, f"expected the swath {expected} in {SWATHS}, found {listed}")
 
 
 def _part(file: Any, swath: str, detector: str, path: Path) -> hdf5.DatasetPart:
+    """Locate the cube of a detector in a swath."""
     name = f"{SWATHS}/{swath}/Data Fields/{detector}_Cube"
     if name not in file or file[name].ndim != 3:
         raise damaged(path, f"expected {detector}_Cube (rows, bands, cols) in the swath {swath}")
@@ -110,6 +113,7 @@ def _table(file: Any, part: hdf5.DatasetPart, detector: str, path: Path) -> Floa
     title, attrs = detector.capitalize(), file.attrs
 
     def listed(key: str) -> Floats | None:
+        """Return an attribute as numbers (bands,); None if it is absent."""
         if key not in attrs:
             return None
         entries = np.asarray(attrs[key], np.float64).ravel()
@@ -138,6 +142,7 @@ def _gain(attrs: Any, title: str) -> tuple[float, float]:
 
 
 def _descends(wavelengths: Floats) -> bool:
+    """Return whether the wavelengths descend; channels without a wavelength do not count."""
     used = wavelengths[wavelengths > 0]
     return len(used) > 1 and bool(used[0] > used[-1])
 

@@ -35,6 +35,7 @@ from hydiff.result import Result
 
 
 def record_path(path: Path) -> Path:
+    """Path of the record of a fill."""
     return path.with_name(path.name + ".fill.json")
 
 
@@ -54,17 +55,19 @@ def beside(path: Path) -> list[Path]:
 
 
 def _described(path: Path) -> list[Path]:
+    """Return the companions that a fill at this path may have; not all of them need to exist."""
     return [*fill_layers.possible(path), *(name(path) for name in NOTES)]
 
 
 def base_of(path: Path) -> Path:
-    """Return the path that the names of a fill's companions begin with: that of its values, or of
-    its ENVI header, which earlier versions took if the user had named that as the output."""
+    """Return the path that the names of a fill's companions begin with: that of its values, or,
+    for fills of earlier versions whose output was named by its ENVI header, that of the header."""
     names = (path, *_headers(path))
     return next((p for p in names if any(exists(companion) for companion in _described(p))), path)
 
 
 def _headers(path: Path) -> list[Path]:
+    """Return the header names to try if a path may be an ENVI data file, else []."""
     return io.envi.header_names(path) if path.suffix.lower() in io.envi.DATA_SUFFIXES else []
 
 
@@ -172,12 +175,12 @@ def write_together(
         writers = fill_layers.writers(layers, cube, place, kind, compact)
         try:
             with io.staging.flushing(folder):
-                written = at_once(lambda: io.write_into(cube, place, before), *writers, most=most)
+                paths = at_once(lambda: io.write_into(cube, place, before), *writers, most=most)
         except (HydiffError, OSError):
             if hashes is not None:  # the cause may be that the input has changed
                 check_unchanged(source, hashes)
             raise
-        files = [*chain.from_iterable(written)]
+        files = [*chain.from_iterable(paths)]
         for name, write in (samples or {}).items():
             write(name(place))
             files.append(name(place))

@@ -35,6 +35,8 @@ USUAL = (BAND, DEFECTIVE, "invalid", "saturated", "not-finite")  # used unless f
 
 
 class Quality(NamedTuple):
+    """The entries that a quality layer flags, as a mask."""
+
     observed: Bools  # (bands, rows, cols) False = flagged
     counts: dict[str, int]  # flag -> number of entries that have it
     why: Array  # (bands, rows, cols) bits of `hydiff.flags.REASONS`, from the flags
@@ -98,6 +100,7 @@ def beside(path: Path, kind: str | None) -> dict[str, list[str]]:
 
 
 def _emit(path: Path) -> dict[str, Layer]:
+    """Return the flags of an EMIT mask file, by name."""
     flags: dict[str, Layer] = {}
     with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         if "band_mask" in file:
@@ -112,6 +115,7 @@ def _emit(path: Path) -> dict[str, Layer]:
 
 
 def _band_mask(path: Path, shape: Shape) -> Bools:
+    """(bands, rows, cols) True where EMIT interpolated the value."""
     with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         packed = file["band_mask"][()]
     return unpacked(packed, shape, path)
@@ -130,6 +134,7 @@ def unpacked(packed: Array, shape: Shape, path: Path) -> Bools:
 
 
 def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
+    """(rows, cols) True where the flag at `index` of EMIT's mask is set."""
     with parsing(path, "an EMIT mask file"), hdf5.open_file(path) as file:
         return np.asarray(file["mask"][:, :, index] == 1)
 
@@ -138,6 +143,7 @@ def _emit_flag(path: Path, index: int, shape: Shape) -> Bools:
 
 
 def _prisma(path: Path) -> dict[str, Layer]:
+    """Return the flags of a PRISMA file, by name; {} if it has no error matrices."""
     with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
         swath = prisma.swath_name(file, path)
         datasets = set(file[f"{prisma.SWATHS}/{swath}/Data Fields"])
@@ -149,6 +155,7 @@ def _prisma(path: Path) -> dict[str, Layer]:
 
 
 def _prisma_flag(path: Path, swath: str, names: list[str], flag: str, shape: Shape) -> Bools:
+    """(bands, rows, cols) True where the error matrices, one per detector, have a flag."""
     with parsing(path, "a PRISMA file"), hdf5.open_file(path) as file:
         cubes = prisma.detector_parts(file, swath, path)
         folder = f"{prisma.SWATHS}/{swath}/Data Fields"
@@ -177,6 +184,7 @@ def _sibling(path: Path) -> Path | None:
 
 
 def _enmap(path: Path) -> dict[str, Layer]:
+    """Return the flags of an EnMAP product, by name; {} if the path belongs to none."""
     product = enmap.find_product(_sibling(path) or path)
     if product is None:
         return {}
@@ -208,6 +216,7 @@ def _defective(rasters: Sequence[Path], shape: Shape) -> Bools:
 
 
 def _pixels(raster: Path, shape: Shape) -> Bools:
+    """(rows, cols) True where the first band of a raster is not 0."""
     return np.asarray(geotiff.read(raster).values[0] != 0)
 
 
@@ -215,6 +224,7 @@ def _pixels(raster: Path, shape: Shape) -> Bools:
 
 
 def _neon(path: Path) -> dict[str, Layer]:
+    """Return the flags of a NEON file, by name."""
     if neon.pixel_classes(path) is None:
         raise BadValue(
             f"{path}: has no quality layer, expected Metadata/{neon.PIXEL_CLASSES}; "
@@ -224,4 +234,5 @@ def _neon(path: Path) -> dict[str, Layer]:
 
 
 def _neon_flag(path: Path, codes: Sequence[int], shape: Shape) -> Bools:
+    """(rows, cols) True where the class of the pixel is one of `codes`."""
     return np.isin(neon.pixel_classes(path), codes)

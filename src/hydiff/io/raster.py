@@ -98,6 +98,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
 
 
 def refuse_write(path: Path) -> NoReturn:
+    """Raise the error that these formats are read only."""
     raise CubeFormatError(
         f"{path}: {READ_ONLY} files are read only; name the output {path.stem}.tif, or .bsq "
         "for ENVI"
@@ -111,15 +112,15 @@ def _decoded(path: Path, driver: str, changed: int, size: int) -> tuple[dict[str
     command = [sys.executable, "-P", str(CHILD), driver, str(path), str(scratch.folder / VALUES)]
     with parsing(path, f"a raster ({DRIVERS[driver][0]})"):
         timeout = SECONDS + size / PER_SECOND
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines()
-            why = lines[-1] if lines else f"GDAL ended with code {done.returncode}"
+        process = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        if process.returncode != 0:
+            lines = process.stderr.strip().splitlines()
+            why = lines[-1] if lines else f"GDAL ended with code {process.returncode}"
             raise CubeFormatError(
                 f"{path}: expected a raster in one file ({DRIVERS[driver][0]}), but GDAL cannot "
                 f"read it ({why}); other files are not opened: convert it with gdal_translate"
             )
-        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        facts: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return facts, scratch
 
 
@@ -132,16 +133,20 @@ def _wavelengths(facts: dict[str, Any]) -> tuple[Any, str | None]:
 
 
 def _names(names: list[str | None]) -> tuple[str, ...] | None:
+    """Return the names of the bands; None if no band has one."""
     return tuple(name or "" for name in names) if any(names) else None
 
 
 def _special(dtype: np.dtype[Any]) -> Any:
+    """Return the rule for the special values of ISIS3 in this dtype; None if there is none."""
     return {"int16": _below_short, "float32": _below_float}.get(dtype.name)
 
 
 def _below_short(values: Array) -> Bools:
+    """True where an int16 of ISIS3 is a special value."""
     return np.asarray(values < LEAST_SHORT)
 
 
 def _below_float(values: Array) -> Bools:
+    """True where a float32 of ISIS3 is a special value."""
     return np.asarray(values < LEAST_FLOAT)

@@ -30,6 +30,7 @@ MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes the p
 
 
 def main(driver: str, path: str, out: str) -> None:
+    """Write the values of a raster to the file `out`, and print its metadata as JSON."""
     with rasterio.Env(**ALONE), Path(out).open("wb") as values:
         _warm_up()
         room = shutil.disk_usage(Path(out).parent).free
@@ -82,6 +83,7 @@ def _check_room(nbytes: int, room: int) -> None:
 
 
 def _facts(dataset: Any) -> dict[str, Any]:
+    """Return the metadata of a raster for JSON; ValueError if its bands are no cube."""
     if not 0 < dataset.count <= MOST_BANDS:
         raise ValueError(f"{dataset.count} bands, expected 1 to {MOST_BANDS}")
     if len(set(dataset.dtypes)) != 1:

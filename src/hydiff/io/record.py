@@ -30,6 +30,7 @@ class Entries:
     left: dict[str, Count]  # entries missing after, by the reason
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless the counts add up."""
         before, after = self.missing_before, self.missing_after
         if not 0 < self.all >= before == self.filled + after or after != sum(self.left.values()):
             raise ValueError("its counts of entries do not add up")
@@ -85,6 +86,7 @@ class Record:
     seconds: Size = 0.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a time that is not ISO 8601, or an empty list of noise."""
         if self.time:
             datetime.fromisoformat(self.time)
         if self.sigma_y == ():

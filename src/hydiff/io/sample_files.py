@@ -74,6 +74,7 @@ def writers(cube: Cube, path: Path, samples: Iterator[Cube], count: int) -> Writ
         return {store_path: partial(sample_netcdf.write_samples, samples, count)}
 
     def write_next(place: Path) -> None:
+        """Write the next sample, whatever its file is called."""
         io.write_into(next(samples), place)
 
     names = (partial(numbered_path, number=i, count=count) for i in range(1, count + 1))

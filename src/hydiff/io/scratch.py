@@ -17,10 +17,12 @@ class Scratch:
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path only, so that a copy does not remove the folder."""
         return _elsewhere, (str(self.folder),)
 
 
 def _elsewhere(folder: str) -> Scratch:
+    """Return a copy for another process; the folder is not removed with it."""
     place = Scratch.__new__(Scratch)
     place.folder = Path(folder)
     return place

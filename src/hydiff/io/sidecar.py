@@ -1,7 +1,7 @@
 """Metadata as JSON: the sidecar `NAME.npy.json` of a bare array, and the text inside a mat file.
 
 Keys: axes, wavelengths, wavelength_units, fwhm, good, nodata, crs, transform, band_names, attrs.
-Keys that are not ours are kept: they travel in `Cube.attrs["sidecar"]`.
+Other keys are passed on in `Cube.attrs["sidecar"]` and written again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ OURS = ("array", "sidecar", "xarray", NOTES)  # entries of attrs about how the c
 
 
 def sidecar_of(path: Path) -> Path:
+    """Return the path of the sidecar of a file."""
     return path.with_name(path.name + ".json")
 
 
@@ -51,6 +52,7 @@ def mark(path: Path, mark: Mark) -> None:
 
 
 def parse(text: str | bytes, path: Path) -> dict[str, Any]:
+    """Parse metadata; CubeFormatError unless it is a JSON object."""
     with parsing(path, "JSON metadata", "correct or remove it"):
         entries = json.loads(text)
     if not isinstance(entries, dict):
@@ -59,7 +61,7 @@ def parse(text: str | bytes, path: Path) -> dict[str, Any]:
 
 
 def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
-    """Return, for JSON, all fields of a cube but its values, and sidecar keys that are not ours."""
+    """Return, for JSON, all fields of a cube but its values, and the other keys of its sidecar."""
     good = None if cube.good is None else [int(g) for g in cube.good]
     nodata, mark = cube.nodata, {} if cube.mark is None else cube.mark.attributes
     entries: dict[str, Any] = {
@@ -79,6 +81,7 @@ def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def dumps(entries: Mapping[str, Any]) -> str:
+    """Return metadata as JSON text; ValueError for NaN and Inf, which JSON cannot hold."""
     return json.dumps(entries, indent=1, allow_nan=False) + "\n"
 
 
@@ -96,6 +99,7 @@ def plain(value: Any) -> Any:
 
 
 def _keeps(value: Any) -> bool:
+    """Return whether a value is of a type that `plain` can convert."""
     kinds = (str, int, float, type(None), list, tuple, Mapping, np.ndarray, np.generic)
     return isinstance(value, kinds)
 
@@ -168,10 +172,12 @@ def _is_geotiff_box(box: Any) -> bool:
     """Return whether a value from JSON is what `hydiff.io.geotiff` puts into `Cube.attrs`."""
 
     def listed(key: str, *kinds: type) -> bool:
+        """Return whether an entry is absent or a list of items of these types."""
         entry = box.get(key, [])
         return isinstance(entry, list) and all(isinstance(item, kinds) for item in entry)
 
     def tags(spaces: Any) -> bool:
+        """Return whether a value maps each namespace to tags that are text."""
         boxes = spaces.values() if isinstance(spaces, Mapping) else [None]
         return all(
             isinstance(b, Mapping) and all(isinstance(v, str) for v in b.values()) for b in boxes

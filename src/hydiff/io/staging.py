@@ -114,10 +114,10 @@ def _all_below(path: Path) -> list[Path]:
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise OutputError if `path` exists and may not be replaced; of folders only products may."""
     with explained(path, path.parent):
-        folder, taken = path.is_dir(), path.exists() or path.is_symlink()
-    if folder and not is_product(path):
+        is_folder, occupied = path.is_dir(), path.exists() or path.is_symlink()
+    if is_folder and not is_product(path):
         raise OutputError(f"{path} is a folder; give the name of a file in it")
-    if taken and not overwrite:
+    if occupied and not overwrite:
         raise OutputError(
             f"{path} exists; pass `overwrite=True` to replace it, or choose another name"
         )
@@ -224,6 +224,7 @@ def _concerns(error: OSError, folder: Path) -> bool:
 
 
 def _reason(error: OSError) -> str:
+    """Say why writing failed and what to do about it."""
     # Libraries that write through C report no errno, only that fewer bytes were written.
     message = first_line(error.__cause__ or error)
     unknown = f"{message}; check the free space and the file size limit of that disk"
@@ -248,9 +249,9 @@ def _move_into_place(folder: Path, target: Path, overwrite: bool, beside: tuple[
     old = [place for place in (target, *others) if os.path.lexists(place)]
     if old == [target] and len(new) == 1 and not target.is_dir():
         old = []
-    aside = folder / ".replaced"
-    aside.mkdir()
-    _rename([*((place, aside / place.name) for place in old), *new.items()])
+    replaced_folder = folder / ".replaced"
+    replaced_folder.mkdir()
+    _rename([*((place, replaced_folder / place.name) for place in old), *new.items()])
     _to_disk(target.parent)
 
 
@@ -276,14 +277,14 @@ def lines_held() -> Iterator[None]:
     if not _holding.acquire(blocking=False):
         yield
         return
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as stderr_file:
         stderr_copy = os.dup(STDERR)
-        os.dup2(held.fileno(), STDERR)
+        os.dup2(stderr_file.fileno(), STDERR)
         try:
             yield
         finally:
             os.dup2(stderr_copy, STDERR)
             os.close(stderr_copy)
             _holding.release()
-        held.seek(0)
-        os.write(STDERR, held.read())
+        stderr_file.seek(0)
+        os.write(STDERR, stderr_file.read())

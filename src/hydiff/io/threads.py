@@ -23,6 +23,7 @@ def share_cores() -> None:
 
 
 def is_worker() -> bool:
+    """Return whether this process is a worker or was started by another Python process."""
     return _shares_cores or multiprocessing.parent_process() is not None
 
 

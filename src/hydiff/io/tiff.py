@@ -36,12 +36,16 @@ PIECE = 16 << 20  # bytes that are copied at once
 
 
 class Entry(NamedTuple):
+    """The values of one tag of a page."""
+
     type: int
     number: int  # of values
     data: bytes  # in the byte order of the file; b"" where it lies beyond the end of the file
 
 
 class Directory(NamedTuple):
+    """A page of a file, as the list of its tags."""
+
     entries: list[tuple[int, Entry]]  # by tag, in the order of the file
 
     def numbers(self, tag: int, default: int = 0, order: str = "<") -> list[int]:
@@ -51,8 +55,10 @@ class Directory(NamedTuple):
 
 
 class Tiff(NamedTuple):
+    """The structure of a file."""
+
     order: str  # "<" or ">"
-    big: bool
+    big: bool  # BigTIFF, with offsets of 8 bytes
     pages: list[Directory]
 
     def first(self, tag: int, default: int = 0, page: int = 0) -> int:
@@ -68,6 +74,7 @@ class Tiff(NamedTuple):
 
 
 def is_tiff(path: Path) -> bool:
+    """Return whether a file begins as a TIFF or a BigTIFF does."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -83,13 +90,13 @@ def parse(file: BinaryIO, size: int, path: Path) -> Tiff:
     offset = _unpack(order + ("Q" if big else "I"), head[8 if big else 4 :])
     pages: list[Directory] = []
     visited: set[int] = set()
-    read = 0
+    tag_bytes = 0
     while offset and offset not in visited and len(pages) < MOST_PAGES:
         visited.add(offset)
         page, offset = _page(file, offset, size, order, big)
         pages.append(page)
-        read += sum(len(entry.data) for _, entry in page.entries)
-        if read > MOST_TIMES * size:
+        tag_bytes += sum(len(entry.data) for _, entry in page.entries)
+        if tag_bytes > MOST_TIMES * size:
             raise damaged(path, "its tags claim more than it holds")
     if not pages or not pages[0].entries:
         raise damaged(path, "expected a GeoTIFF, found none of its pages readable")
@@ -105,18 +112,19 @@ def _page(file: BinaryIO, offset: int, size: int, order: str, big: bool) -> tupl
     count = min(count, (size - offset) // length + 1)
     table = file.read(count * length)
     following = _unpack(order + wide, file.read(struct.calcsize(wide)))
-    entries, left = [], MOST_TIMES * size
+    entries, remaining = [], MOST_TIMES * size
     for i in range(len(table) // length):
         row = table[i * length : (i + 1) * length]
         tag, kind, number = struct.unpack_from(order + head, row)
         inside = row[struct.calcsize("=" + head) :]
-        data = _data(file, kind, number, inside, min(size, left), order)
-        left -= len(data)
+        data = _data(file, kind, number, inside, min(size, remaining), order)
+        remaining -= len(data)
         entries.append((tag, Entry(kind, number, data)))
     return Directory(entries), following
 
 
 def _data(file: BinaryIO, kind: int, count: int, inside: bytes, size: int, order: str) -> bytes:
+    """Return the values of a tag: from the entry itself if they fit, else from their offset."""
     if kind not in CODES:
         return inside
     length = count * struct.calcsize("=" + CODES[kind])
@@ -136,6 +144,7 @@ def _unpack(code: str, data: bytes) -> int:
 
 
 def _integers(entry: Entry, order: str) -> Array:
+    """Return the integers of an entry (n,); none if it has another type or no data."""
     code = CODES.get(entry.type, "")
     if not entry.data or len(code) != 1 or code in "fd":
         return np.zeros(0, int)
@@ -188,6 +197,7 @@ class _PageCopy:
         self.moved: dict[tuple[int, int], int] = {}  # (offset, bytes) of a block -> its new offset
 
     def run(self) -> None:
+        """Write the header and all pages."""
         order, big = self.tiff.order, self.tiff.big
         mark = b"II" if order == "<" else b"MM"
         self.out.write(mark + struct.pack(order + "H", 43 if big else 42))
@@ -208,6 +218,7 @@ class _PageCopy:
             yield None
 
     def _page(self, page: Directory | None, link: int, first: bool) -> int:
+        """Write a page, and its offset at `link`; return the position of the next page's offset."""
         entries = self._mask_entries() if page is None else self._moved(page.entries)
         if first and self.change.stale:
             entries = [(tag, self._fresh(tag, entry)) for tag, entry in entries]
@@ -241,11 +252,13 @@ class _PageCopy:
         return self.moved[offset, size]
 
     def _raw(self, offset: int, size: int) -> None:
+        """Copy bytes of the source to the end of the output."""
         self.file.seek(offset)
         for start in range(0, size, PIECE):
             self.out.write(self.file.read(min(PIECE, size - start)))
 
     def _below(self, offset: int) -> int:
+        """Copy a page that a tag of another page refers to; return its new offset."""
         page, _ = _page(self.file, offset, self.size, self.tiff.order, self.tiff.big)
         entries = self._moved([entry for entry in page.entries if entry[0] not in SUB_PAGES])
         start = self._align()
@@ -273,20 +286,24 @@ class _PageCopy:
         return link
 
     def _align(self) -> int:
+        """Pad the output to a multiple of 8 bytes; return its length."""
         self.out.write(bytes(-self.out.tell() % 8))
         return self.out.tell()
 
     def _patch(self, link: int, offset: int) -> None:
+        """Write an offset at the position `link`, and go back to the end."""
         self.out.seek(link)
         self.out.write(struct.pack(self.tiff.order + ("Q" if self.tiff.big else "I"), offset))
         self.out.seek(0, 2)
 
     def _integers(self, numbers: list[int], kind: int = 0) -> Entry:
+        """Return an entry of integers; kind: their type, 0 for that of offsets."""
         kind = kind or (16 if self.tiff.big else 4)
         code = np.dtype(self.tiff.order + np.dtype(CODES[kind]).str[1:])
         return Entry(kind, len(numbers), np.array(numbers, code).tobytes())
 
     def _fresh(self, tag: int, entry: Entry) -> Entry:
+        """Return GDAL's metadata without outdated statistics; other entries unchanged."""
         if tag != GDAL_METADATA:
             return entry
         text = without_statistics(_text(entry, self.tiff.order).rstrip("\0"), self.change.stale)
@@ -320,6 +337,7 @@ def without_statistics(text: str, stale: frozenset[int]) -> str:
     """Return GDAL's metadata without the STATISTICS_… items of stale bands; the rest unchanged."""
 
     def current(item: re.Match[str]) -> str:
+        """Return an item unchanged, or "" for the statistics of a stale band."""
         name = re.search(r"""\bname\s*=\s*["']STATISTICS_""", item[1])
         sample = re.search(r"""\bsample\s*=\s*["'](\d+)""", item[1])
         return "" if name and sample and int(sample[1]) in stale else item[0]

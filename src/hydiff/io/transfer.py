@@ -92,16 +92,16 @@ def _place(path: Path, name: str, kind: str) -> str | None:
     return None if place is None else place.name
 
 
-def _marked(cube: Cube, beside: Mapping[str, Array]) -> Cube:
+def _marked(cube: Cube, companions: Mapping[str, Array]) -> Cube:
     """Return the cube with the layers beside it, if its file holds none, or no mark (.npy)."""
-    if not beside or (cube.mark is not None and cube.mark.filled is not None):
+    if not companions or (cube.mark is not None and cube.mark.filled is not None):
         return cube
-    mark, filled = cube.mark, beside["filled"]
-    layers, shares = {k: v for k, v in beside.items() if k in LAYERS}, filled.mean(axis=(1, 2))
+    mark, filled = cube.mark, companions["filled"]
+    layers, shares = {k: v for k, v in companions.items() if k in LAYERS}, filled.mean(axis=(1, 2))
     if mark is None:
         record = provenance.read_record(provenance.base_of(cube.path or Path()))
         method = str(record.get("method", UNKNOWN))
-        made_mark = of_fill(filled, shares, method, record, layers=layers)
-        return replace(cube, mark=made_mark)
+        new_mark = of_fill(filled, shares, method, record, layers=layers)
+        return replace(cube, mark=new_mark)
     share_fields: dict[str, Any] = {"by_band": shares, "share": float(shares.mean())}
     return replace(cube, mark=replace(mark, filled=filled, layers=layers, **share_fields))

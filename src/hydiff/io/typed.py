@@ -49,6 +49,7 @@ class Like(NamedTuple):
         return self.words
 
 
+# annotation -> its name for people, and the types in which `json` reads it
 FORMS: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text", (str,)),
     bool: ("true or false", (bool,)),
@@ -64,7 +65,7 @@ NEVER: tuple[str, tuple[type, ...]] = ("what JSON cannot hold", ())
 
 
 def load(path: Path) -> Any:
-    """Return the content of a JSON file; OSError or ValueError if it cannot be read, as a FIFO."""
+    """Return the content of a JSON file; OSError or ValueError if that fails or it is no file."""
     if path.exists() and not path.is_file():
         raise ValueError("it is no file")
     if path.stat().st_size > MOST_BYTES:
@@ -88,6 +89,7 @@ def dumps(value: Any) -> str:
 
 
 def _strict(value: Any) -> Any:
+    """Replace NaN and Inf by None, at any depth."""
     if isinstance(value, Mapping):
         return {key: _strict(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -131,6 +133,7 @@ def _inside(kind: Any, value: Any, name: str) -> Any:
 
 
 def _instance(kind: Any, value: dict[str, Any], name: str) -> Any:
+    """Return a dataclass from entries by name; ValueError if a required one is absent."""
     known = {f.name: f for f in fields(kind)}
     lacking = [n for n, f in known.items() if n not in value and _needed(f)]
     if lacking:
@@ -145,10 +148,12 @@ def _instance(kind: Any, value: dict[str, Any], name: str) -> Any:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
+    """Return the annotations of a dataclass by field, as types."""
     return get_type_hints(kind, include_extras=True)
 
 
 def _needed(field: Any) -> bool:
+    """Return whether a field has no default, so that its entry is required."""
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -160,11 +165,13 @@ def _form(kind: Any) -> tuple[str, tuple[type, ...]]:
 
 
 def _words(kind: Any) -> str:
+    """Describe an annotation in words, such as "text or null"."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return " or ".join(_form(member)[0] for member in kinds)
 
 
 def _fits(kind: Any, value: Any) -> bool:
+    """Return whether a value has the form of an annotation as a whole; parts are not checked."""
     types = _form(kind)[1]
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
@@ -178,6 +185,7 @@ def _shown(value: Any) -> str:
 
 
 def _check_depth(value: Any, name: str, depth: int = 0) -> None:
+    """Raise ValueError if a value is nested more than DEEPEST levels deep."""
     if depth > DEEPEST:
         raise ValueError(f"{name} is nested more than {DEEPEST} deep")
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

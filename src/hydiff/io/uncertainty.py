@@ -86,6 +86,7 @@ def by_band(own: Values | Floats, observed: Values) -> Floats:
 
 
 def _check(values: Array, measured: Bools) -> None:
+    """Raise BadValue unless all measured entries are finite and 0 or more."""
     used = values[measured]
     if not (np.isfinite(used) & (used >= 0)).all():
         raise BadValue(
@@ -120,8 +121,8 @@ def stated(
 
 def notes(own: Floats | None, bars: bool) -> list[str]:
     """Return a note that the product's uncertainty (bands,) was not used, if there are no bars."""
-    without = "the input uncertainty was not used: this method gives no error bars to add it to; "
-    return [] if own is None or bars else [without + "`auto` and `smooth` with error_bars=true do"]
+    message = "the input uncertainty was not used: this method gives no error bars to add it to; "
+    return [] if own is None or bars else [message + "`auto` and `smooth` with error_bars=true do"]
 
 
 def budget(
@@ -145,8 +146,8 @@ def budget(
     if own is not None:
         parts.append({"component": "input", "correlation": INPUT, "median": _median(own)})
     origin = "errors on hidden copies of the gaps" if tried else "the posterior of the method"
-    apart = [] if own is not None else [*OUTSIDE]
-    return {"measurand": MEASURAND, "from": origin, "included": parts, "not_included": apart}
+    not_included = [] if own is not None else [*OUTSIDE]
+    return {"measurand": MEASURAND, "from": origin, "included": parts, "not_included": not_included}
 
 
 def _median(values: Array) -> float:

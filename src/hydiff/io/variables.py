@@ -49,10 +49,12 @@ def choose(shapes: Shapes, var: str | None, path: Path) -> str:
 
 
 def _long(shape: tuple[int, ...]) -> int:
+    """Return the number of axes longer than 1."""
     return sum(n > 1 for n in shape)
 
 
 def _listing(shapes: Shapes) -> str:
+    """List the variables and their shapes, for a message."""
     return "; found " + (", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none")
 
 

@@ -130,13 +130,13 @@ def _geojson(path: Path) -> tuple[list[dict[str, Any]], Any]:
 
 def _named_crs(member: Any, path: Path) -> Any:
     """Return the CRS that the member `crs` of a GeoJSON file names."""
-    about = member.get("properties") if isinstance(member, dict) else None
-    if not isinstance(about, dict) or "name" not in about:
+    properties = member.get("properties") if isinstance(member, dict) else None
+    if not isinstance(properties, dict) or "name" not in properties:
         raise CubeFormatError(
             f"{path}: its member `crs` is {json.dumps(member)[:60]}, expected "
             '{"type": "name", "properties": {"name": "EPSG:…"}}; correct it'
         )
-    return crs_of(str(about["name"]), path, "correct its member `crs`")
+    return crs_of(str(properties["name"]), path, "correct its member `crs`")
 
 
 def _areas(node: Any, path: Path) -> Iterator[dict[str, Any]]:
@@ -150,8 +150,8 @@ def _areas(node: Any, path: Path) -> Iterator[dict[str, Any]]:
     if kind in AREAS:
         yield {"type": kind, "coordinates": node["coordinates"]}
     elif kind == "Feature" and node.get("geometry") is not None:
-        about = node.get("properties")
-        name = about.get("name") if isinstance(about, dict) else None
+        properties = node.get("properties")
+        name = properties.get("name") if isinstance(properties, dict) else None
         yield from ({**area, "name": name} for area in _areas(node["geometry"], path))
     for part in node.get(PARTS.get(str(kind), ""), ()):
         yield from _areas(part, path)

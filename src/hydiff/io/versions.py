@@ -18,6 +18,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 @cache  # reads a file of metadata, and an archive of fills has thousands of records
 def _installed(name: str) -> str | None:
+    """Return the version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

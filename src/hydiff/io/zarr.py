@@ -101,8 +101,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def write_samples(cubes: Iterable[Cube], count: int, path: Path) -> list[Path]:
-    """Write `count` cubes that differ only in their values as one array with an axis `sample`; one
-    cube at a time is in memory."""
+    """Write cubes that differ only in values, one at a time, to one array (sample, band, y, x)."""
     import zarr
 
     array: Any = None
@@ -243,6 +242,7 @@ def _dims(array: Any) -> tuple[str, ...]:
 
 
 def _axes(array: Any, path: Path) -> ax.Axes:
+    """Return the axes in stored order: by their names, else by the rule for bare arrays."""
     dims = _dims(array)
     if len(dims) != 3:
         return ax.resolve(array.shape, None, path)
@@ -377,6 +377,7 @@ Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
 
 
 def _coordinates(cube: Cube) -> dict[str, Coordinate]:
+    """Return, by name, the dimensions, values and attributes of the coordinates to write."""
     coordinates: dict[str, Coordinate] = {}
     units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
     for name, data, attributes in (
