@@ -80,14 +80,14 @@ class Mark:
 
         Without a mask of the filled entries, bands keep the shares of the whole cube.
         """
+        layers = {k: np.asarray(v[bands, rows, cols]) for k, v in self.layers.items()}
         if self.filled is not None:
             inside = np.asarray(self.filled[bands, rows, cols]) != 0
             shares = inside.mean(axis=(1, 2)) if inside.size else np.zeros(len(inside))
-            layers = {k: np.asarray(v[bands, rows, cols]) for k, v in self.layers.items()}
             return replace(self, filled=inside, layers=layers, **_shares(shares))
         if self.by_band is None:
-            return self
-        return replace(self, **_shares(self.by_band[bands]))
+            return replace(self, layers=layers)
+        return replace(self, layers=layers, **_shares(self.by_band[bands]))
 
     def after(self, before: Mark | None) -> Mark:
         """Return the mark of a fill of a cube that was filled before.

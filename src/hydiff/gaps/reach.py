@@ -63,16 +63,18 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
     scale factor`, the stored value of 1.  Without that factor, limits are converted to stored
     values by the scale and offset that the file declares.
     """
-    geotiff, ones = cube.attrs.get("geotiff", {}), np.ones(cube.bands)
+    factor = _per_band(cube, None, "reflectance scale factor", np.nan)
+    if np.isfinite(factor).all():
+        return 0 * factor, factor
+    geotiff = cube.attrs.get("geotiff", {})
     gain = _per_band(cube, geotiff.get("scales"), "data gain values", 1.0)
     offset = _per_band(cube, geotiff.get("offsets"), "data offset values", 0.0)
     units = [*(geotiff.get("units") or ()), *(cube.attrs.get(k) for k in ("units", "data units"))]
-    factor = cube.attrs.get("reflectance scale factor")
-    if factor is not None:
-        return 0 * ones, float(factor) * ones
     bright = any("reflectance" in str(unit).lower() for unit in units)
+    stated = gain != 0  # a band without a gain has no limits
+    gain = np.where(stated, gain, 1.0)
     ends = np.sort([-offset / gain, (1 - offset) / gain if bright else np.inf * gain], axis=0)
-    return ends[0], ends[1]
+    return np.where(stated, ends[0], -np.inf), np.where(stated, ends[1], np.inf)
 
 
 def _per_band(cube: Cube, entries: Any, key: str, default: float) -> Floats:
@@ -83,7 +85,7 @@ def _per_band(cube: Cube, entries: Any, key: str, default: float) -> Floats:
     entry = entries or cube.attrs.get(key) or default
     try:
         numbers = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))
-    except ValueError:
+    except (TypeError, ValueError):
         return np.full(cube.bands, default)
     return numbers
 

@@ -55,6 +55,8 @@ def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
 
     values = np.asarray(cube.values)
     clean = values[observed & cube.good_bands[:, None, None]].astype(np.float64)
+    if not clean.size:
+        raise BadValue("no good band has a measured entry, so that noise has no range to go by")
     sigma = noise * float(clean.max() - clean.min())
     rng = torch.Generator().manual_seed(seed)
     noisy = add_noise(torch.as_tensor(values.astype(np.float64)), sigma, rng).numpy()

@@ -20,7 +20,7 @@ from hydiff import io
 from hydiff.cube import Cube, listed
 from hydiff.errors import BadValue, HydiffError, OutputError, shell
 from hydiff.gaps.rule import NoSuchNodata
-from hydiff.io import provenance
+from hydiff.io import provenance, typed
 from hydiff.io.fill_layers import is_layer
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists, is_there
@@ -297,7 +297,7 @@ def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Map
     """
     path = folder / ASKED
     now = {"order": fingerprint(by_content(request)), "version": versions()["hydiff"]}
-    before: dict[str, Any] = json.loads(path.read_text()) if is_there(path) else dict(now)
+    before = _read_claim(path) if is_there(path) else dict(now)
     stale: dict[str, str] = before.get("stale", {})
     if any(before.get(key) != now[key] for key in now):
         if resume or not overwrite:
@@ -308,8 +308,23 @@ def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Map
             )
         records = folder.glob(provenance.record_path(Path("*")).name)
         stale = {record.name: provenance.sha256(record) for record in records}
-    path.write_text(json.dumps(now | {"stale": stale}) + "\n")
+    with io.staged(path, overwrite=True) as staging:
+        (staging / path.name).write_text(json.dumps(now | {"stale": stale}) + "\n")
     return stale
+
+
+def _read_claim(path: Path) -> dict[str, Any]:
+    """Return the request that a folder was claimed for; BadValue if its file is damaged."""
+    try:
+        claim = typed.load(path)
+        if isinstance(claim, dict) and isinstance(claim.get("stale", {}), dict):
+            return claim
+    except (ValueError, RecursionError):
+        pass
+    raise BadValue(
+        f"{path} is damaged, so that nobody knows what its folder was filled for; remove it, and "
+        "fill again with `overwrite=True`"
+    )
 
 
 def _write(table: Sequence[Row], folder: Path) -> None:
