@@ -4,7 +4,7 @@
     python benchmarks/published_dds2m.py --code FOLDER --scene NAME --mask NAME --sigma 0
 
 FOLDER holds a checkout of github.com/miaoyuchun/DDS2M, whose networks, loss and sampler are
-imported unchanged; it has no licence, and none of it is part of hydiff. Data, mask and noise are
+imported unchanged; it has no licence, and none of it is part of hydiff.  Data, mask and noise are
 those of the cell.  A call adds one row to results/published_dds2m.csv, or does nothing if the row
 exists; a cell takes minutes on a GPU.
 

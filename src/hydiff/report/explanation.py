@@ -89,7 +89,7 @@ def explain(filled: str | Path, var: str | None = None) -> Explanation:
 
 
 def trust_of(cube: Cube, path: Path, survey: Survey) -> Trust:
-    """Summarize the error bars of a fill; they are read one band position a time."""
+    """Summarize the error bars of a fill; they are read one band at a time."""
     gaps = np.asarray((survey.filled | survey.left).any(axis=0))
     at_edge = bool(gaps[[0, -1]].any() or gaps[:, [0, -1]].any())
     if survey.by_band is None or survey.relative is None:
