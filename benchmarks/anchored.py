@@ -1,14 +1,14 @@
-"""Quality of `anchored` beside its anchor, and what each of its parts is worth.
+"""Quality of `anchored` compared with its anchor, and the contribution of each of its parts.
 
     python benchmarks/anchored.py scenes           dev scenes × two masks, without and with noise
     python benchmarks/anchored.py parts            one setting changed at a time, three cases
     python benchmarks/anchored.py time             144×144×200 by preset
     python benchmarks/anchored.py memory           MB on a GPU, 144×144×200 by share missing
 
-The last prints its table.  Each of the others writes benchmarks/results/anchored_NAME.csv and goes
-on where a file of that name stops.
-Scenes come from HYDIFF_DATA, scaled by their minimum and maximum.  With a GPU (--device cuda)
-`--beside N` fits so many at a time.
+`memory` prints its table.  Each of the others writes benchmarks/results/anchored_NAME.csv; if the
+file exists, only its missing rows are computed.
+Scenes come from HYDIFF_DATA, scaled by their minimum and maximum.  With a GPU (--device cuda),
+`--beside N` fits N cubes at a time.
 """
 
 import argparse

@@ -4,17 +4,18 @@
     python benchmarks/archive.py --cubes 200 --side 144 --bands 200 --options ""
     python benchmarks/archive.py --gpu --workers 4 8 14    24 cubes of 144 × 144 × 200
 
-Crops of Indian Pines with a quarter missing in slanted stripes, ENVI to ENVI, each process with one
-thread of arithmetic.  `alone` starts a process for each of the first cubes, `one` fills all in one
-process on one core, `workers` in one command with so many worker processes.  `cpu_seconds` are of
-all processes, `path_cpu` is that of the driver and its busiest worker: what it takes on idle cores,
-which `speedup` compares with `one`.  `load` is what others did on the machine when a run began.
+The cubes are crops of Indian Pines with a quarter missing in slanted stripes.  They are filled from
+ENVI to ENVI; each process uses one thread.  The run `alone` starts a new process for each of the
+first cubes, `one` fills all cubes in one process on one core, and `workers` fills them by one
+command with several worker processes.  `cpu_seconds` is the sum over all processes.  `path_cpu` is
+that of the driver and its busiest worker, which is the duration on idle cores; `speedup` is
+relative to the `path_cpu` of `one`.  `load` is the load of the machine when a run began.
 Writes benchmarks/results/archive.csv.
 
-With `--gpu` all processes have all cores and the GPU, and what counts is the clock: `one` fills all
-cubes in one process, whose first cube is left out of `seconds`, so that it is warm; `workers` are
-counted from their start to the last file.  Writes $OUT/archive_gpu.csv (default
-benchmarks/results); pyarrow, which the table of an archive needs, is not needed here.
+With `--gpu` every process may use all cores and the GPU, and wall time is measured.  `one` fills
+all cubes in one process; `seconds` leaves out its first cube, which warms up the GPU.  `workers`
+are timed from their start to the last file.  Writes $OUT/archive_gpu.csv (default
+benchmarks/results).  pyarrow, which the table of an archive needs, is not needed here.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from scene import measured
 
 RESULTS = Path(__file__).parent / "results" / "archive.csv"
 OUT = Path(os.environ.get("OUT", RESULTS.parent))
-ALONE = 2  # cubes that are filled by a process of their own
+ALONE = 2  # number of cubes that are each filled by a new process
 
 
 def make(folder, count, side, bands, suffix=".img"):
@@ -84,7 +85,9 @@ def on_gpu(args):
     with tempfile.TemporaryDirectory() as box:
         source = Path(box) / "in"
         source.mkdir()
-        make(source, args.cubes, args.side, args.bands, ".npz")  # which needs no other package
+        make(
+            source, args.cubes, args.side, args.bands, ".npz"
+        )  # a format that needs no other package
         for workers in (0, *args.workers):
             output = Path(box) / f"out{workers}"
             own = [str(source), str(output), args.budget, str(workers)]

@@ -1,4 +1,4 @@
-"""Known flaws of the pinned packages, as the package index tells them: `make audit`.
+"""Known vulnerabilities of the pinned packages, from the package index: `make audit`.
 
 python benchmarks/audit.py [SERVICE]   exit code 0: none, 1: some, 3: the service was not reached
 """

@@ -1,14 +1,14 @@
-"""How long the default fill takes: budgets, devices and numbers of workers.
+"""Duration of the default fill: budgets, devices and numbers of workers.
 
     python benchmarks/auto_time.py                                   fast, on the CPU, all cores
     python benchmarks/auto_time.py --budget fast normal --device cpu cuda --workers 1 2 4 16
 
-Indian Pines, 144 × 144 × 200, a third missing in slanted stripes.  Each row is a process of its
-own that fills something small first (on a GPU the very cube, so that it is warm) and is asked to
-have so many cores; with four or more the
-trials go to child processes.  `seconds` is the fill, `process` all from start to end; CPU seconds,
-of the process and of its children, are what it takes on idle cores, and `load` is what the machine
-had to do when it began.  Appends to benchmarks/results/auto_time.csv, the best of --repeat runs.
+Indian Pines, 144 × 144 × 200, a third missing in slanted stripes.  Each row is measured in a new
+process, which sees as many cores as `--workers` says; with four or more, the trials run in child
+processes.  To warm up, the process first fills a small cube, or on a GPU the same cube.  `seconds`
+is the duration of the fill, `process` that of the whole process.  CPU seconds of the process and of
+its children are the duration on idle cores, and `load` is the load of the machine at the start.
+Appends the best of --repeat runs to benchmarks/results/auto_time.csv.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def one(budget, device, workers):
     truth, observed = case()
     if device == "cpu":
         hydiff.fill(truth[:8, :48, :48], observed[:48, :48], budget="fast", device=device)
-    else:  # kernels are compiled for the size they get
+    else:  # kernels are compiled for each size of cube
         hydiff.fill(truth, observed, budget=budget, device=device)
     before = [used(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     began = time.perf_counter()
@@ -96,7 +96,9 @@ def main():
         return
     cases = [(b, d, w) for b in args.budget for d in args.device for w in args.workers]
     runs = {asked: [] for asked in cases}
-    for _ in range(args.repeat):  # in turn, so that other load falls on all alike
+    for _ in range(
+        args.repeat
+    ):  # the cases take turns, so that other load affects all of them alike
         for asked in cases:
             load, began = os.getloadavg()[0], time.perf_counter()
             command = [sys.executable, __file__, "--one", *map(str, asked)]

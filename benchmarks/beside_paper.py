@@ -1,4 +1,4 @@
-"""Differences of the paper's tables beside ours, paired on the same cells; for tables.py."""
+"""Differences between rows of the paper's tables and of ours, on the same cells; for tables.py."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from hydiff.bench.tables import sign
 HOME = Path(__file__).parent / "results" / "bench"
 # the row of a table that the others are compared with
 FIRST = {"alpha": "ei_weight 1", "transforms": "transform rotation"}
-# why a sign may differ from the paper's, where a measurement or the row itself says so
+# reasons why the sign of a difference may not be that of the paper
 REASONS = {"hir-diff": "a stand-in denoiser"}
-# the paper's numbers of these tables
+# numbers of these tables in the paper
 TABLES = {"noiseless": "I", "noisy": "II", "ei-ablation": "IV", "alpha": "VI", "transforms": "VII"}
 
 

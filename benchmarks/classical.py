@@ -1,9 +1,9 @@
-"""Quality and time of the classical fills on two real scenes, beside the prototypes' figures.
+"""Quality and time of the classical fills on two real scenes, compared with the prototypes' scores.
 
     python benchmarks/classical.py            writes benchmarks/results/classical.csv
 
-Scale: the 0.01 and 99.9 percentiles of the scene, clipped (the scale of the prototypes' tables).
-MPSNR over all pixels, observed ones pasted back.  Scenes come from HYDIFF_DATA.
+Scale: the 0.01 and 99.9 percentiles of the scene, clipped, as in the prototypes' tables.
+MPSNR is taken over all pixels, with the observed ones restored.  Scenes come from HYDIFF_DATA.
 """
 
 import csv
@@ -29,8 +29,8 @@ PROTOTYPES = {
     ("abu_urban-1_96", "stripes_96_s3"): (38.89, 38.65, 38.86, 39.13, 39.21, 39.06, 38.65),
     ("abu_urban-1_96", "blobs_96_s3"): (38.77, 37.15, 38.76, 38.86, 38.64, 38.10, 37.28),
 }
-# The prototypes' crop of abu_urban-1 seems to start two pixels further up and left than the file's:
-# with the mask moved by as much, on the 94 × 94 pixels that both have, the figures agree better.
+# The prototypes' crop of abu_urban-1 seems to start two pixels further up and left than that of the
+# file: with the mask moved by two pixels, scores on the 94 × 94 common pixels agree better.
 MOVED = {("abu_urban-1_96", mask): 2 for mask in ("stripes_96_s3", "blobs_96_s3")}
 COMPARED = [("harmonic", {}), ("biharmonic", {})]
 COMPARED += [("smooth", {"s": s}) for s in (1.0, 1.25, 1.5, 1.75, 2.0)]

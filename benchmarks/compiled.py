@@ -1,10 +1,10 @@
-"""One step of HyDiff-EI by `torch.compile(mode="max-autotune")`, beside our kernels, in one run.
+"""One step of HyDiff-EI by `torch.compile(mode="max-autotune")` and by our kernels, in one run.
 
     python benchmarks/compiled.py
 
-The same step without noise: two passes of the Skip-Net (128 channels) at 144 × 144 × 128, bf16
+The step, without noise: two passes of the Skip-Net (128 channels) at 144 × 144 × 128, bf16
 products, both gradients, Adam; one rotation.  Writes benchmarks/results/compiled.csv, or
-$OUT/compiled.csv: milliseconds a step, and the seconds before the first timed one.
+$OUT/compiled.csv: milliseconds per step, and the seconds before the first timed step.
 """
 
 import argparse

@@ -4,9 +4,10 @@
 
 Adds to benchmarks/results/covariances.csv.
 
-The scene of `scene.py` at 448 × 448 × 60, a fifth of it missing.  Scale and components are the
-scene's own in both cases; the covariance of a component comes from the tile's window, or from the
-variogram of the whole scene; `power` is one power law for all (`--set s=1.5`), which needs no fit.
+The scene of `scene.py` at 448 × 448 × 60, a fifth of it missing.  All runs use the scale and the
+components of the whole scene.  The covariance of a component is fitted in the window of each tile
+(`tile`), or to the variogram of the whole scene (`scene`); `power` uses one power law for all
+components (`--set s=1.5`), which needs no fit.
 """
 
 import csv

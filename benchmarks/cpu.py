@@ -1,9 +1,9 @@
-"""A step of hydiff-ei on the CPU: what memory format, precision and optimiser bring.
+"""A step of hydiff-ei on the CPU: effect of memory format, precision and optimiser.
 
     python benchmarks/cpu.py [--rounds 6] [--threads 2]
 
-Variants take turns, a step each, so that whatever else the machine does slows all of them alike;
-what counts is the median over the rounds of the ratio to eager float32.  Writes
+The variants take turns, one step each, so that other load on the machine slows all of them alike.
+The result is the median over the rounds of the ratio to eager float32.  Writes
 benchmarks/results/cpu.csv.
 """
 
@@ -83,7 +83,7 @@ def main():
                 for name, step in steps.items():
                     start = time.perf_counter()
                     step()
-                    if i > 0:  # the first is for allocations
+                    if i > 0:  # the first round allocates memory and is not timed
                         times[name].append(time.perf_counter() - start)
             for name, mine in times.items():
                 ratios = [a / b for a, b in zip(times["eager fp32"], mine, strict=True)]

@@ -1,9 +1,10 @@
-"""Train the stand-in denoiser of HIR-Diff, and write it into the package.
+"""Train the denoiser that stands in for that of HIR-Diff, and write it into the package.
 
 HYDIFF_TRAIN=FOLDER python benchmarks/denoiser.py --minutes 10 [--channels 64]
 
-FOLDER holds .npz files of images (bands, rows, cols); without HYDIFF_TRAIN the bundled scene alone
-is learned from, and then Indian Pines is no test of it.  On a GPU where there is one.
+FOLDER holds .npz files of images (bands, rows, cols).  Without HYDIFF_TRAIN, the denoiser is
+trained on the bundled scene only, and Indian Pines cannot be used to test it.  Uses a GPU if there
+is one.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Two detectors in one cube: one scale for both, or one each?
+"""Two detectors in one cube: one scale for both, or one for each?
 
     python benchmarks/detectors.py            writes benchmarks/results/detectors.csv
 
-EnMAP Potsdam (64 × 96, 91 VNIR and 127 SWIR bands), whole rows missing in one detector or in
+EnMAP Potsdam (64 × 96, 91 VNIR and 127 SWIR bands), with whole rows missing in one detector or in
 both, in two units: each detector stretched to 16 bits, as in PRISMA L2, and radiance (reflectance
 times the spectrum of a body at 5778 K), as in L1, where the SWIR is much darker.
-NRMSE: the mean over the bands of rmse / standard deviation, missing entries only.
+NRMSE: mean over the bands of RMSE / standard deviation, of missing entries only.
 """
 
 import csv

@@ -1,18 +1,18 @@
-"""Expected against real time of fills.
+"""Expected and measured duration of fills.
 
-    python benchmarks/forecast.py fit       time some fills: coefficients by method
-    python benchmarks/forecast.py judge     time twenty others: expected and real seconds
+    python benchmarks/forecast.py fit       time some fills, and fit coefficients by method
+    python benchmarks/forecast.py judge     time twenty others: expected and measured seconds
 
-Every fill is `make_plan` and `execute` of a file in a process of its own with one thread, and its
-seconds are CPU seconds of `execute`: on an idle core as long as the clock says, on a busy machine
-still the same.  Cubes are parts of Indian Pines, mirrored where larger ones are asked for; those of
-`judge` have other sizes, masks and seeds than those of `fit`.
+Every fill is `make_plan` and `execute` of a file in a new process with one thread.  Seconds are CPU
+seconds of `execute`, which do not depend on other load and equal the duration on an idle core.
+Cubes are parts of Indian Pines, mirrored if they have to be larger; those of `judge` have other
+sizes, masks and seeds than those of `fit`.
 
 `fit` writes benchmarks/results/forecast_fit.csv and, from it, src/hydiff/data/fill_times.csv: for
 each kind of fill the non-negative coefficients with the least relative squares.  `judge` writes
-forecast_fills.csv and, from it, forecast.csv with two forecasts of each fill: `first`, as on a
-machine that has finished none, and `later`, after the other nineteen.  Fills that are in these
-files are not timed again: remove them for that.
+forecast_fills.csv and, from it, forecast.csv with two forecasts of each fill: `first`, for a
+machine that has finished no fill yet, and `later`, after the other nineteen fills.  Fills that
+these files already contain are not timed again; delete the files to time them all.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def cube_of(rows, cols, every, mask, share, seed):
 
 def one(case):
     """In a process of its own: fill once, print the figures as JSON."""
-    os.sched_getaffinity = lambda _: {0}  # one thread, on whichever core is free
+    os.sched_getaffinity = lambda _: {0}  # one thread, on any free core
     from hydiff import io
     from hydiff.request import Request
     from hydiff.scale.execute import execute
@@ -184,8 +184,8 @@ def solved(rows):
         for key in ("seconds", "entries", "pixels", "steps")
     )
     kinds = [[str(row[key]) == "True" for row in rows] for key in ("lost", "partial")]
-    # one size of a kind of gaps does not tell a start from what grows, and one number of bands not
-    # entries from pixels: all of it grows with the entries then
+    # with one fill for each kind of gaps the constant time cannot be estimated, and with one number
+    # of bands the time per pixel cannot: the time per entry then includes them
     several = len(rows) > len(set(zip(*kinds, strict=True)))
     spectra = len(set(np.rint(entries / pixels))) > 1
     work = steps * entries / 1e6

@@ -1,10 +1,10 @@
-"""How well the default fill chooses and predicts, and what its constants change.
+"""How well the default fill chooses and predicts, and the effect of its constants.
 
-    python benchmarks/foresight.py FOLDER      what `trials.py` kept; a few minutes
+    python benchmarks/foresight.py FOLDER      the files written by `trials.py`; a few minutes
 
-Writes benchmarks/results/foresight.csv, one way of deciding a row: dB over `smooth`, regret
-against the best single candidate, how well the NRMSE is predicted, coverage.  No noise, one seed;
-scores are of entries that were kept.
+Writes benchmarks/results/foresight.csv with one row for each way of deciding: gain over `smooth` in
+dB, regret against the best single candidate, how well the NRMSE is predicted, and coverage.  No
+noise, one seed; scores are those of the entries in the files, not of all entries.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from hydiff.auto.trials import Trial
 
 RESULTS = Path(__file__).parent / "results"
 NETWORK = Candidate("network", "anchored", {}, crossfit=True)
-FOLDS = 3  # of the networks, as `auto --budget normal` has them
-ALONE = len(CLASSICAL)  # the network's number
+FOLDS = 3  # folds that networks are fitted on, as in `auto --budget normal`
+ALONE = len(CLASSICAL)  # index of the network among the candidates
 WITHIN = 0.15
 
 

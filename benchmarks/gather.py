@@ -1,9 +1,9 @@
-"""Put rows of `hydiff bench` from several folders into benchmarks/results/bench, each cell once.
+"""Merge rows of `hydiff bench` from several folders into benchmarks/results/bench, one per cell.
 
 python benchmarks/gather.py FOLDER/best.csv...
 
-A row that is there already stays, unless it is of settings that are no longer the defaults, or
-lacks figures that the new one has.
+An existing row is replaced only if its settings are no longer the defaults, or if it lacks scores
+that the new row has.
 """
 
 import sys
@@ -23,7 +23,7 @@ def worth(row: records.Row) -> tuple[bool, bool]:
 
 found: dict[str, list[Path]] = {}
 for source in map(Path, sys.argv[1:]):
-    if not source.name.endswith(".table.csv"):  # those are made from the rows
+    if not source.name.endswith(".table.csv"):  # tables are made from the rows, and contain none
         found.setdefault(source.name, []).append(source)
 for name, sources in found.items():
     home = HOME / name

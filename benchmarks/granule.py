@@ -5,10 +5,10 @@
     python benchmarks/granule.py --rows 160 --options "--budget fast --workers 2"      in a minute
 
 Appends a row to $OUT/granule.csv (default benchmarks/results) and prints it.  The scene is that of
-`scene.py`, as .npy (band after band) or ENVI (BIL), filled into the same format.  torch, numpy,
-scipy, h5py, typer and rich are enough.  The events of `--json` separate the phases: `masks` is
-all before the decision, with the start of Python; `writing` all after the last tile.  CPU seconds
-and memory as in `scene.py`.
+`scene.py`, as .npy (band after band) or ENVI (BIL), filled into the same format.  Needs only torch,
+numpy, scipy, h5py, typer and rich.  The events of `--json` separate the phases: `masks` is the time
+before the decision, including the start of Python; `writing` is the time after the last tile.  CPU
+seconds and memory as in `scene.py`.
 """
 
 import argparse
@@ -30,7 +30,11 @@ from hydiff.io.sidecar import sidecar_of
 from scene import gaps, judged, measured, truth
 
 OUT = Path(os.environ.get("OUT", Path(__file__).parent / "results"))
-PHASES = {"trials": "decision", "tiles": "tiles", "writing": "writing"}  # of events: of the table
+PHASES = {
+    "trials": "decision",
+    "tiles": "tiles",
+    "writing": "writing",
+}  # phase in the events: its name in the table
 NODATA = -9999.0
 ENVI = """ENVI
 samples = {2}

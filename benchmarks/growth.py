@@ -1,16 +1,16 @@
-"""How CPU seconds and memory of a fill grow: pixels, bands, share missing, gap width, workers.
+"""Growth of CPU seconds and memory with pixels, bands, share missing, gap width and workers.
 
     python benchmarks/growth.py                      all axes, in minutes on one core
     python benchmarks/growth.py --axes pixels bands --most-pixels 1e7
 
-One thing at a time is changed from a cube of 96 × 96 × 64 with a quarter missing in columns of four
-pixels: Indian Pines, mirrored to the size and stretched to the bands.  `smooth` on one thread.  The
-row `tiles` fills a file of 16 bands within 1.5 GB, from ENVI to ENVI.  The row `workers` is `auto`
-(fast, without a prior) on 72 × 72 × 200, asked to have so many cores, its child processes included.
-Each fill is a process of its own that has loaded hydiff and filled something small; `mb` is what
-its memory grew by at the peak, with children the largest of them.  CPU seconds, the less of two
-fills, are what it takes on an idle core.  Writes benchmarks/results/growth.csv; the tables of
-docs/performance.md fit the exponents.
+One property at a time is changed from a cube of 96 × 96 × 64 with a quarter missing in columns of
+four pixels: Indian Pines, mirrored to the size and stretched to the bands.  Fills use `smooth` on
+one thread.  The rows `tiles` fill a file of 16 bands within 1.5 GB, from ENVI to ENVI.  The rows
+`workers` are `auto` (fast, without a prior) on 72 × 72 × 200 with so many cores, and include the
+child processes.  Each fill runs in a new process, which has already loaded hydiff and filled a
+small cube.  `mb` is the growth of its memory to the peak; of child processes, the largest counts.
+CPU seconds are the smaller of two fills, and equal the duration on an idle core.  Writes
+benchmarks/results/growth.csv; the tables of docs/performance.md fit the exponents.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""requirements-test.txt: what the tests install, with hashes, from a report of pip.
+"""requirements-test.txt: the packages that the tests need, with hashes, from a report of pip.
 
 pip install --dry-run --ignore-installed --report REPORT -c constraints.txt ".[dev]"
 python benchmarks/hashes.py REPORT
@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-APART = ("hydiff", "torch", "triton")  # ourselves; builds that differ by device and by index
+APART = (
+    "hydiff",
+    "torch",
+    "triton",
+)  # left out: hydiff itself, and packages with builds for each device
 HEAD = """\
 # What `make test` installs on CPython 3.11, Linux x86-64, with the hash of each wheel; torch and
 # triton come apart, in the build for your device.  Made by `python benchmarks/hashes.py`.

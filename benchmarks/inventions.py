@@ -1,11 +1,12 @@
-"""What the prior must not invent: each law, and what was measured.
+"""Details that the prior must not invent: each rule, and the measured value.
 
     python benchmarks/inventions.py               on a CPU, some minutes
 
-Writes benchmarks/results/inventions.csv.  Scenes in which there is nothing to learn, bright objects
-at the rim of gaps and inside them, structures that the truth does not have, spectra unlike all that
-were observed, and kinds of ground that no training image shows.  tests/test_prior_weights.py asks
-for the same figures.
+Writes benchmarks/results/inventions.csv.  The scenes: synthetic pictures
+without anything to learn from, such as a constant or noise; bright objects at the rim of gaps and
+inside them; a real scene, for structures that the truth does not have and spectra unlike all
+observed ones; and kinds of ground that no training image shows.
+tests/test_prior_weights.py requires the same limits.
 """
 
 import csv
@@ -22,9 +23,12 @@ from hydiff.gaps.mask import make_mask
 RESULTS = Path(__file__).parent / "results" / "inventions.csv"
 SIDE, BANDS = 64, 6
 ROWS, COLS = np.mgrid[:SIDE, :SIDE] / SIDE
-MOST = {"auto": 1.012, "prior": 1.035}  # of the RMSE of `smooth`, and a little of the range
+MOST = {
+    "auto": 1.012,
+    "prior": 1.035,
+}  # upper limits: RMSE, less LITTLE of the range, relative to `smooth`
 LITTLE = 1e-4
-SEED = 0  # as the tests have it
+SEED = 0  # the seed of the tests
 
 
 def filled(truth, observed, method, **how):
@@ -98,7 +102,7 @@ def half_hidden(rng):
     """The error of the flux of objects whose right part is missing, as a multiple of `smooth`'s."""
     ground, objects = with_objects(rng)
     observed = np.ones(ground.shape[1:], bool)
-    for col in range(9, 96, 16):  # the right part of those of 2 and 3 px
+    for col in range(9, 96, 16):  # hides the right part of objects of 2 and 3 px
         observed[:, col : col + 4] = False
     errors = {}
     for method in ("smooth", "prior"):
@@ -154,8 +158,8 @@ def like_observed(truth, observed):
 
 # ── kinds of ground that no training image shows ─────────────────────────────────────────────────
 
-# files of the development data, the part that shows the kind, every so many bands; of snow, desert
-# and other planets there is none
+# kind: file of the development data, rows and columns that show it, step between its bands; there
+# are no files of snow, desert or other planets
 ABSENT = {
     "water (Jasper Ridge, AVIRIS)": ("dev/jasper_96.npz", np.s_[56:, 14:50], 8),
     "savanna (NEON, 1 m)": ("native/neon_sjer_subset.h5", np.s_[:, :], 16),

@@ -1,22 +1,21 @@
-"""40 small fills that a change of structure must leave as they are: before against after.
+"""Check that a change of structure leaves 40 small fills as they are: compare before and after.
 
     python benchmarks/kept_fills.py --before OLD/src --after NEW/src [-o FOLDER] [--only NAME ...]
 
-Every method, format and way of a fill (whole, by tiles, with workers, an archive, replayed,
-resumed) occurs.  Each fill runs in a process of its own, `python -m hydiff fill …` with one of the
-two folders on PYTHONPATH; nothing else of the code is known here, so that it may be renamed.
+The fills cover every method, format and kind of run (whole, by tiles, with workers, an archive,
+replayed, resumed).  Each fill runs in a new process, `python -m hydiff fill …`, with one of the two
+folders on PYTHONPATH; nothing else of the code is used, so names may change.
 
-All files that a fill makes are compared byte for byte.  Only where one holds a record of the fill
-(OUT.fill.json, the summary of an archive, the mark inside a filled file) and its bytes differ, what
-it holds is compared: every array, attribute, tag and member, and the record without WORDS, which
-say how something was put, where it lay and how long it took.  Zip files are compared without the
-dates of their members; all other dates are that of SOURCE_DATE_EPOCH.  Of a report it counts only
-that it is there.
+All files that a fill writes are compared byte by byte.  If the bytes of a file with a record of the
+fill differ (OUT.fill.json, the summary of an archive, a filled file with its mark), its contents
+are compared: every array, attribute, tag and member, and the record without the fields WORDS, which
+hold wording, paths and durations.  Zip files are compared without the dates of their members; all
+other dates are that of SOURCE_DATE_EPOCH.  Reports only have to exist.
 
-Prints a line for each fill, ends with 1 if one differs.  If all are equal, results/kept_fills.csv
-has their SHA-256: of a plain file that of its bytes, of one with a record that of what it holds
-without WORDS.  Another processor or other libraries round otherwise; there only the comparison
-tells something.  Both versions need the same `__version__`: filled files name it.
+Prints a line for each fill, and exits with 1 if any differs.  If all are equal, the SHA-256 of each
+file is written to results/kept_fills.csv: of its bytes, or of its contents without WORDS if it has
+a record.  Other processors or libraries round differently; there, only the comparison is valid, not
+the table.  Both versions need the same `__version__`, which filled files contain.
 """
 
 import argparse
@@ -46,15 +45,18 @@ import kept_inputs
 RESULTS = Path(__file__).parent / "results" / "kept_fills.csv"
 TEXTS = ("notes", "note", "error", "command", "path")
 TIMES = ("time", "seconds", "versions", "version")
-PRINTS = ("request", "order", "stale")  # fingerprints of how a request is written down
+PRINTS = ("request", "order", "stale")  # fingerprints of requests, which depend on their format
 WORDS = (*TEXTS, *TIMES, *PRINTS)
-RECORDS, MARK = ("hydiff_record", "hydiff_filled"), "hydiff_filled"  # where marks are, by name
+RECORDS, MARK = (
+    ("hydiff_record", "hydiff_filled"),
+    "hydiff_filled",
+)  # names of records and marks in files
 REPORT = ".report.html"
-DERIVED = "DERIVED_SUBDATASETS"  # tags that GDAL makes up, with a path in memory
+DERIVED = "DERIVED_SUBDATASETS"  # tags that GDAL generates, with a path in memory
 NET = "--set channels=4 --set scales=2 --set steps=3"
 TINY = f"{NET} --set hidden=8 --set chain=6"
 
-# name -> what follows `hydiff fill`, one process each; IN/ is the folder of inputs
+# name -> arguments of `hydiff fill`, one entry per process; IN/ is the folder of inputs
 FILLS = {
     "linear-npy": ["IN/array.npy -o out.npy --method linear --unmarked"],
     "nearest-nodata": ["IN/bare.img -o out.img --method nearest --nodata -9999 --nodata-in any"],
@@ -274,7 +276,7 @@ def marked(key, value):
     """The record in the mark of a filled file, where there is one under this name."""
     try:
         return json.loads(text(np.asarray(value).ravel()[0])) if key in RECORDS else None
-    except ValueError:  # a line for people
+    except ValueError:  # a line of plain text, not JSON
         return None
 
 

@@ -1,6 +1,7 @@
-"""The inputs of the kept fills: crops of the bundled scene with holes, in every format.
+"""Inputs of `kept_fills.py`: crops of the bundled scene with holes, in every format.
 
-Written by other libraries than ours, and seeded: the same files whichever code they will try.
+They are written by other libraries than hydiff and are seeded, so that they do not depend on the
+version of hydiff that is tested.
 """
 
 import shutil

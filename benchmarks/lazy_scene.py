@@ -1,11 +1,12 @@
-"""`da.hydiff.fill()` of a lazy scene of EMIT's size: its memory, and the bytes of `hydiff fill`.
+"""`da.hydiff.fill()` of a lazy scene of EMIT's size: memory, and equality with `hydiff fill`.
 
     python benchmarks/lazy_scene.py                   1280 × 1242 × 285 (10 minutes on an idle core)
     python benchmarks/lazy_scene.py --rows 160
 
 The scene is that of benchmarks/scene.py.  One process opens it with xarray in chunks of 64 lines,
 fills it and writes the result to Zarr; another runs `hydiff fill` with the same tiles.  Appends a
-row for each to benchmarks/results/lazy_scene.csv; `differ` counts entries with other bytes.
+row for each to benchmarks/results/lazy_scene.csv; `differ` is the number of entries whose bytes
+differ.
 """
 
 import argparse
@@ -26,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "lazy_scene.csv"
 FIELDS = ["run", "rows", "cols", "bands", "method", "memory", "tile", "seconds", "cpu_seconds",
           "peak_mb", "differ", "load", "machine", "hydiff", "xarray", "dask"]  # fmt: skip
 METHOD, MEMORY, TILE = "smooth", "1.5GB", 96
-LINES = 64  # of a chunk
+LINES = 64  # number of lines in a chunk
 
 
 def fill_lazily(source, output):

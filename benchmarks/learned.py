@@ -1,14 +1,14 @@
-"""Quality and time of the learned methods on real scenes, beside classical fills.
+"""Quality and time of the learned methods on real scenes, compared with classical fills.
 
-    python benchmarks/learned.py required          the figures that must hold, 3 seeds
+    python benchmarks/learned.py required          the scores that must be reached, 3 seeds
     python benchmarks/learned.py table             dev scenes × published masks 1-4 × σ_y, one seed
-    python benchmarks/learned.py presets           what the `fast` preset costs
-    python benchmarks/learned.py seeds             five more seeds of one required figure
+    python benchmarks/learned.py presets           the loss of quality by the `fast` preset
+    python benchmarks/learned.py seeds             five more seeds of one required score
     python benchmarks/learned.py product           the same, by `hydiff.fill` with its own scale
     python benchmarks/learned.py engines           the same fits by every engine and precision
 
-Each writes benchmarks/results/learned_NAME.csv and goes on where a file of that name stops.
-Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
+Each writes benchmarks/results/learned_NAME.csv; if the file exists, only its missing rows are
+computed.  Scenes come from HYDIFF_DATA.  Every row names scale, mask, network and device.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Cell:
     method: str
     scene: str
     mask: str
-    scale: str  # percentile | minmax | stored | minmax-product: as `hydiff.fill` sees minmax
+    scale: str  # percentile | minmax | stored | minmax-product, the last as in `hydiff.fill`
     sigma_y: float = 0.0  # on the unit range
     seed: int = 0
     settings: str = "{}"  # JSON

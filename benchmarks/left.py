@@ -1,4 +1,4 @@
-"""What is left to run of the paper's tables, and how long a GPU should take; for tables.py."""
+"""Cells of the paper's tables that are still to be run, and their time on a GPU; for tables.py."""
 
 from pathlib import Path
 from statistics import fmean

@@ -1,4 +1,4 @@
-"""The licences of what hydiff needs, as the installed packages state them: docs/licences.md.
+"""Licences of the packages that hydiff needs, from the installed packages: docs/licences.md.
 
 python benchmarks/licences.py          in the environment that `make test` sets up
 """

@@ -1,8 +1,9 @@
-"""Does the warning fire where what is missing depends on its own value, and only there?
+"""Does the warning appear if and only if the gaps depend on the missing values?
 
     python benchmarks/missingness.py DEV      writes benchmarks/results/missingness.csv
 
-DEV was made by `usual_cells.py dev DEV`: the coverage of 80 % intervals comes from it.
+DEV is a folder written by `usual_cells.py dev DEV`, from which the coverage of 80 % intervals is
+computed.
 """
 
 import sys
@@ -14,7 +15,7 @@ from hydiff.auto.missingness import rim_of
 from usual import BY_VALUE, UsualCase, now, write
 from usual_cells import damaged, dev_cells
 
-LOW = 70  # %: coverage below which the warning must fire
+LOW = 70  # %: coverage below which the warning must appear
 
 
 def main():

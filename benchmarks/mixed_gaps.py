@@ -1,10 +1,10 @@
-"""Do error bars hold where a cube has gaps of two kinds: lost pixels, and entries of single bands?
+"""Are error bars right in cubes with two kinds of gaps: lost pixels, and entries of single bands?
 
-python benchmarks/mixed_gaps.py [--seeds 2] [--side 48]      goes on where it was stopped
+python benchmarks/mixed_gaps.py [--seeds 2] [--side 48]      continues an interrupted run
 
 Writes benchmarks/results/mixed_gaps.csv, a row for each scene, gaps, seed and kind of gaps, and
 prints a summary.  Scenes are crops of those in HYDIFF_DATA (default ../shared/data), every second
-band, budget `fast` on a CPU; the stripes of a seed are the same whatever else is missing.
+band, budget `fast` on a CPU.  The stripes of a seed are the same for all kinds of gaps.
 """
 
 import argparse
@@ -34,8 +34,8 @@ ALONE = "stripes"
 ENTRIES = {"stripes + 0.1 % of entries": 1e-3, "stripes + 0.001 % of entries": 1e-5}
 COLUMN = "stripes + a column of a band"
 GAPS = (ALONE, *ENTRIES, COLUMN)
-SHARE = 0.2  # of the pixels in stripes
-FEWEST = 300  # entries of a kind that are judged
+SHARE = 0.2  # share of the pixels that are missing in stripes
+FEWEST = 300  # smallest number of entries of a kind that is judged
 NAMES = (
     *("scene", "gaps", "seed", "kind", "entries", "inside_50", "inside_80", "inside_95"),
     *("nrmse", "expected_nrmse", "median_sigma", "seconds", "device", "command"),

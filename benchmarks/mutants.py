@@ -1,12 +1,12 @@
-"""Put one fault at a time into `src` and see whether the tests that belong to it notice.
+"""Put one fault at a time into `src`, and check that its tests detect it.
 
     python benchmarks/mutants.py [WORD ...] [--jobs 2] [--limit 120] [--check]
 
-The faults stand in mutants.toml: the qualified name of a function, a text that occurs
-once in it, the text instead, and the tests.  A copy of `src` gets the fault, and the tests run on
-the copy; where one fails, the fault is killed.  Exit code 1 when fewer than 95 % are, when a name,
-a text or a test is no longer there, or when the tests fail without any fault.  With words, only
-faults that name one of them; with --check nothing is run.
+The faults are listed in mutants.toml: the qualified name of a function, a text that occurs once in
+it, its replacement, and the tests.  The fault is put into a copy of `src`, and the tests run on the
+copy; if one fails, the fault is killed.  Exit code 1 if fewer than 95 % are killed, if a name, a
+text or a test no longer exists, or if the tests fail without a fault.  With words, only faults that
+contain one of them are run; with --check, no test is run.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "benchmarks" / "mutants.toml"
-WANTED = 0.95  # share of the faults that the tests are to find
+WANTED = 0.95  # share of the faults that the tests must detect
 KILLED, SURVIVED, STALE = "killed", "survived", "stale"
-# loaded once, before a process is split off for each fault: they take longer than most tests
+# imported once, before a process is forked for each fault: they take longer than most tests
 COMMON = ("numpy", "scipy.ndimage", "scipy.sparse.linalg", "scipy.spatial", "scipy.interpolate")
 COMMON += (
     "pytest",
@@ -161,7 +161,7 @@ class Campaign:
         path, text = mutated(fault, self.source(slot))
         path.write_text(text, encoding="utf-8")
         for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
-            old.unlink()  # it is known from its source by the second and the size alone
+            old.unlink()  # Python compares only the time, in s, and the size of the source with it
 
     def start(self, fault: Fault | None, slot: int, tests: Sequence[str]) -> None:
         sys.stdout.flush()
@@ -231,13 +231,13 @@ def _first_failure(output: str) -> str:
 
 def _run_tests(source: Path, tests: Sequence[str], log: Path, keep_bytecode: bool) -> None:
     """In a child: pytest on a copy of `src`; never returns."""
-    os.setsid()  # with what the tests start, so that all of it can be ended
+    os.setsid()  # a new session, so that processes started by the tests can be ended too
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     more = {"PYTHONPATH": str(source), "HYPOTHESIS_STORAGE_DIRECTORY": str(log) + ".hypothesis"}
     os.environ.update(more)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take longer than most tests
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # loading them takes longer than most tests
     if not keep_bytecode:
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         sys.dont_write_bytecode = True

@@ -1,17 +1,18 @@
-"""Offline training on damaged squares alone: the score over data and updates (Table VIII).
+"""Offline training on damaged squares only: the score over data and updates (Table VIII).
 
     HYDIFF_DATA=DATA python benchmarks/offline.py train --crops 300 --out rows.csv [--states FOLDER]
     HYDIFF_DATA=DATA python benchmarks/offline.py beside --out beside.csv
     python benchmarks/offline.py gather rows.csv beside.csv
 
 `train` adds a row whenever the updates reach 1, 2 or 5 times a power of ten, and one at the end.
-With --states a run that was cut off goes on where it stood.  `beside` has what the same tests give
-without training.  `gather` puts rows into results/offline_curve.csv and draws docs/offline.png.
+With --states an interrupted run continues where it stopped.  `beside` runs the same tests without
+training.  `gather` puts rows into results/offline_curve.csv and draws docs/offline.png.
 
-DATA/train holds .npz files with images PLACE_DATE_20m.  Every fifth place is left for the test; a
-square of 144 pixels at random from the others, under a whole published mask, is one crop.  Three
-tests, each of squares of that size on [0, 1]: squares that were trained on, with the same gaps; one
-of every image of the places left out; and DATA/dev scenes of other sensors, by evenly spaced bands.
+DATA/train holds .npz files with images PLACE_DATE_20m.  Every fifth place is held back for tests.
+A crop is a square of 144 pixels at a random position of the other places, under a whole published
+mask.  There are three tests, each on squares of this size on [0, 1]: squares of the training, with
+the same gaps (`in_sample`); one square of each image of the held-back places (`out_of_sample`); and
+DATA/dev scenes of other sensors, with evenly spaced bands (`elsewhere`).
 """
 
 import argparse
@@ -44,15 +45,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "offline_curve.csv"
 FIGURE = ROOT / "docs" / "offline.png"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-LEFT = 5  # every fifth place
-SAME = 8  # squares that were trained on, to be tested again
+LEFT = 5  # every fifth place is held back for tests
+SAME = 8  # number of training squares that are also tested
 KINDS = ("in_sample", "out_of_sample", "elsewhere")
-SAMPLED = 50  # updates from one sample of the weights to the next, for their mean
-POWER = 3  # a sample counts by this power of its number: the mean follows the last third
-FEWEST = 100  # updates before the first row
+SAMPLED = 50  # updates between two samples of the weights, which are averaged
+POWER = 3  # the n-th sample is weighted by n to this power: mostly the last third counts
+FEWEST = 100  # number of updates before the first row
 KEY = ("way", "weights", "crops", "seed", "updates", "channels", "side", "lr", "norm")
 CLASSICAL = ("bandmean", "harmonic", "smooth")
-STEPS = (100, 1000)  # of fits at test time
+STEPS = (100, 1000)  # numbers of steps of fits at test time
 
 Row = dict[str, Any]
 Weights = Mapping[str, Tensor]
@@ -198,7 +199,7 @@ def trained(
         due = is_mark(step.done)
         if step.done % SAMPLED and not due:
             continue
-        state = step.state()  # waits for the GPU, so that the clock is right
+        state = step.state()  # waits for the GPU, so that the time is right
         seconds = time.monotonic() - start
         if step.done % SAMPLED == 0:
             k = step.done // SAMPLED
@@ -275,7 +276,10 @@ FIELDS = (
 def add(path: Path, rows: Iterator[Row], about: Row) -> None:
     """Each row as soon as it is known, at the end of a file that others may be writing to."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError), path.open("x") as file:  # once, if several processes write
+    with (
+        suppress(FileExistsError),
+        path.open("x") as file,
+    ):  # only one of several processes writes the header
         file.write(",".join(FIELDS) + "\n")
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, restval="", lineterminator="\n")

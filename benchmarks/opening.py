@@ -1,8 +1,8 @@
-"""The picture that the README opens with: input, today's usual tool, ours, truth.
+"""The first picture of the README: input, the usual tool, our default, truth.
 
     python benchmarks/opening.py            writes docs/opening.png and results/opening.csv
 
-AVIRIS Indian Pines with gaps of both kinds: slanted stripes that are missing in all bands, and dead
+AVIRIS Indian Pines with two kinds of gaps: slanted stripes that are missing in all bands, and dead
 columns that differ from band to band.  The usual tool is GDAL's `fillnodata` on every band (`idw`),
 ours is the default (`auto`).  Scores are those of the missing entries, of all and of each kind.
 """

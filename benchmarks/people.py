@@ -1,17 +1,17 @@
-"""What people fill gaps with today, beside our methods: same cubes, same gaps, one run.
+"""The tools that people use to fill gaps, compared with our methods: same cubes, gaps and run.
 
     python benchmarks/people.py            writes benchmarks/results/people.csv and docs/people.png
     python benchmarks/people.py --scene jasper_96 --mask blobs --repeat 1
     python benchmarks/people.py --draw     only the figure, from the rows
 
 rioxarray and verde are not among our extras: `pip install -c constraints.txt rioxarray verde`.
-A filler gets a cube (bands, rows, cols) in memory, NaN where it is missing, and the mask.  All are
-called in turn, the fast ones --repeat times, so that other load falls on all alike.  CPU seconds,
-the least of the repeats, are of this process and its children, with one thread.  Ours are whole
-calls of `hydiff.fill`.  What a filler leaves missing takes the nearest observed pixel before it is
-scored; its share is the column `left`.  `gdal_fillnodata` calls the function that rasterio calls,
-and the search distance, 100 px there, makes no difference here: `idw` has that of the whole image,
-and its scores are the same.
+A filler gets a cube (bands, rows, cols) in memory, NaN where it is missing, and the mask.  The
+fillers take turns, the fast ones --repeat times, so that other load affects all of them alike.  CPU
+seconds are the least of the repeats, of this process and its children, with one thread.  Our
+methods are complete calls of `hydiff.fill`.  Entries that a filler leaves missing get the value of
+the nearest observed pixel before the scores are taken; their share is the column `left`.
+`gdal_fillnodata` calls the same function as rasterio.  Its search distance of 100 px makes no
+difference here: `idw` searches the whole image, and has the same scores.
 """
 
 import argparse
@@ -38,10 +38,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "people.csv"
 FIGURE = ROOT / "docs" / "people.png"
 SCENES = ("indian_pines", "enmap_potsdam_64x96", "cave_toys_144")  # airborne, in orbit, laboratory
-BANDS = 50  # of a scene with more, every second, fourth ... is taken: some fillers are slow
+BANDS = 50  # scenes with more bands are subsampled, as some fillers are slow
 MASKS = ("stripes", "blobs")
 OURS = ("linear", "idw", "harmonic", "tension", "smooth", "auto")
-ONCE = ("rioxarray", "verde", "auto")  # seconds: one run is enough
+ONCE = ("rioxarray", "verde", "auto")  # these take seconds, and run once
 
 
 def fillnodata(y, observed):
@@ -103,7 +103,7 @@ def ours(method):
     return lambda y, observed: hydiff.fill(y, observed, method=method, device="cpu").values
 
 
-# name → its distribution, and the function
+# name → distribution, function
 PEOPLE = {
     "rasterio fillnodata": ("rasterio", fillnodata),
     "rioxarray interpolate_na, nearest": ("rioxarray", interpolate_na("nearest")),
@@ -183,7 +183,7 @@ def draw():
     axes.set(xscale="log", xlabel="CPU seconds / those of harmonic", ylabel="dB over harmonic")
     axes.margins(0.1, 0.15)
     figure.legend(loc="outside right upper", fontsize=7, frameon=False)
-    figure.canvas.draw()  # now the places are known in points
+    figure.canvas.draw()  # drawn, so that positions in points are known
     for number, (place, offset) in enumerate(zip(places, free(axes, places), strict=True), 1):
         how = {"fontsize": 8, "ha": "center", "va": "center", "textcoords": "offset points"}
         axes.annotate(f"{number}", place, xytext=tuple(offset), **how)
@@ -192,14 +192,18 @@ def draw():
 
 def free(axes, places):
     """For each place the offset of its label, in points: that farthest from all else."""
-    turns = np.pi / 4 * np.array([2, 6, 0, 4, 1, 3, 5, 7])  # above first
+    turns = (
+        np.pi / 4 * np.array([2, 6, 0, 4, 1, 3, 5, 7])
+    )  # directions in order of preference, above first
     around = 9.5 * np.stack([np.cos(turns), np.sin(turns)], axis=1)
     points = axes.transData.transform(places) * 72 / axes.figure.dpi
     labels = []
     for i, point in enumerate(points):
         taken = np.concatenate([np.delete(points, i, axis=0), *labels])
         gaps = [np.linalg.norm(taken - point - offset, axis=1).min() for offset in around]
-        best = around[np.argmax(np.minimum(gaps, 12.0))]  # the first that is far enough
+        best = around[
+            np.argmax(np.minimum(gaps, 12.0))
+        ]  # the first position that is at least 12 points from all others
         labels.append((point + best)[None])
         yield best
 

@@ -1,17 +1,16 @@
-"""Whether hydiff became slower: ratios to yardsticks, beside those of the committed baseline.
+"""Check that hydiff has not become slower: its CPU time relative to yardsticks, against a baseline.
 
-    python benchmarks/perf.py               exit code 1 where a ratio is 15 % above the baseline
-    python benchmarks/perf.py --write       what is measured becomes the baseline
-    python benchmarks/perf.py smooth auto   these alone
+    python benchmarks/perf.py               exit code 1 if a ratio is 15 % above the baseline
+    python benchmarks/perf.py --write       make the measured ratios the baseline
+    python benchmarks/perf.py smooth auto   measure only these
 
-A ratio is CPU time of ours over that of a yardstick: work of about the same kind that Python,
-numpy, scipy or torch do without us, right before it, so that neither the machine nor its load
-matters much.  It is the median of several such pairs, with one thread on one core: threads on two
-cores that share their units count half as much again.  With five times more work than cores,
-medians of 20 pairs differ by 5 %, ratios of the least of both by up to 29 %.  A ratio
-beyond the bound is measured again before it counts.  The baseline is benchmarks/results/perf.csv.
-Ratios of another kind of processor may differ by more: write a baseline of the old version there
-first.
+A ratio is our CPU time divided by that of a yardstick: similar work that Python, numpy, scipy or
+torch do without hydiff, right before it, so that the machine and its load hardly matter.  It is the
+median of several such pairs, with one thread on one core, since threads on two cores that share
+their units take half as much time again.  With five times more work than cores, medians of 20 pairs
+differ by 5 %, but ratios of the two minima by up to 29 %.  A ratio beyond the bound is measured
+again before it counts.  The baseline is benchmarks/results/perf.csv.  Other kinds of processors may
+have ratios that differ by more: write a baseline with the old version there first.
 """
 
 import argparse
@@ -42,8 +41,12 @@ from hydiff.scale.scene import Limits
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / "benchmarks" / "results" / "perf.csv"
 BOUND = 1.15
-LEAST, MOST, ENOUGH = 5, 20, 3.0  # runs of a measurement; CPU seconds after which it may end
-AGAIN = 4  # measurements of a ratio that is beyond the bound
+LEAST, MOST, ENOUGH = (
+    5,
+    20,
+    3.0,
+)  # least and most runs of a measurement; CPU seconds after which it may end
+AGAIN = 4  # number of measurements of a ratio that is beyond the bound
 FOLDER = tempfile.TemporaryDirectory()
 
 
@@ -70,7 +73,7 @@ def file():
     return path
 
 
-# ── yardsticks: what others take ─────────────────────────────────────────────────────────────────
+# ── yardsticks: the same kind of work without hydiff ─────────────────────────────────────────────
 
 
 def interpreter():
@@ -192,7 +195,7 @@ def cpu_seconds(work):
 
 def ratio_of(name):
     ours, yardstick = CASES[name]
-    ours(), yardstick()  # imports, files, caches
+    ours(), yardstick()  # a first run, for imports, files and caches
     ratios, spent = [], 0.0
     while len(ratios) < LEAST or (len(ratios) < MOST and spent < ENOUGH):
         theirs, mine = cpu_seconds(yardstick), cpu_seconds(ours)

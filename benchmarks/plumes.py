@@ -1,26 +1,28 @@
 """Do faint absorptions and land cover survive a fill?
 
-    python benchmarks/plumes.py --code now                     what the CSV has no row of yet
+    python benchmarks/plumes.py --code now                     cells that have no row in the CSV yet
     python benchmarks/plumes.py --code now --again smooth      the rows of a method once more
-    python benchmarks/plumes.py --code now --summary           the table and what must hold, no run
+    python benchmarks/plumes.py --code now --summary           only the table and the requirements
 
-Writes benchmarks/results/plumes.csv, a row a cell, appended as it is done.  `code` names the state
-of the package; rows of "before" are what others are compared with, on the same kind of device.
+Writes benchmarks/results/plumes.csv, one row for each cell, appended as soon as it is known.
+`--code` names the version of the package; others are compared with the rows of "before" on the same
+kind of device.
 
 plume      an absorption six bands wide, its depth Gaussian in space (σ = 5 px) around the middle of
            the scene, crossed by a full-height stripe of 6 px: missing in all bands (gaps = pixels),
            or in the bands of the absorption and two neighbours on each side (gaps = bands).
-           recovered: what of the plume the fill brings back, the difference between the fills with
-           and without it projected on the true difference, over the entries of the gap in the six
-           bands where the plume has half of its depth.  covered_80: share of these entries inside
-           their 80 % interval.  rmse: of all missing entries, in units of the scene's range.
+           recovered: the share of the plume that the fill restores.  This is the difference between
+           the fills with and without the plume, projected on the true difference, over the entries
+           of the gap in the six bands where the plume has at least half of its depth.  covered_80:
+           share of these entries inside their 80 % interval.  rmse: of all missing entries, in
+           units of the scene's range.
 landcover  share of the filled pixels whose class is recognised from their spectra by a classifier
-           (linear discriminant analysis, five nearest neighbours) that learned from observed
+           (linear discriminant analysis, five nearest neighbours) that was trained on observed
            pixels; lda_truth, knn_truth: from the true spectra.  Labels of Indian Pines; elsewhere
            eight k-means classes of the truth.
 
-Scenes come from HYDIFF_DATA (default ../shared/data).  On a CPU `cpu_seconds` is what counts, since
-it does not depend on what else the machine does.
+Scenes come from HYDIFF_DATA (default ../shared/data).  On a CPU compare `cpu_seconds`, which do not
+depend on other load of the machine.
 """
 
 import argparse
@@ -54,7 +56,7 @@ SCENES = (
 )  # fmt: skip
 GAPS = ("pixels", "bands")
 DEPTHS = (0.05, 0.1, 0.3)
-POSITIONS = (0.15, 0.3, 0.6)  # of the bands
+POSITIONS = (0.15, 0.3, 0.6)  # positions of the absorption, as shares of the band axis
 MASKS = ("stripes", "blobs")  # for land cover
 METHODS = {"plume": ("harmonic", "smooth", "auto"),
            "landcover": ("harmonic", "biharmonic", "smooth", "auto")}  # fmt: skip
@@ -130,7 +132,7 @@ def plume_row(cell, device):
     observed = stripe(base.shape, cell["gaps"], bands)
     result, seconds, busy = fill(truth, observed, cell["method"], device)
     bars = result
-    if cell["method"] == "smooth":  # has error bars where they are asked for
+    if cell["method"] == "smooth":  # has error bars only if they are requested
         bars = fill(truth, observed, "smooth", device, error_bars=True)[0]
     where = ~observed & (along > 0)[:, None, None] & (across > 0.5)
     at = None if cell["gaps"] == "pixels" else position
@@ -279,7 +281,7 @@ def run(asked):
                                          "knn", "seconds")), sep="\t", flush=True)  # fmt: skip
 
 
-# What must hold
+# Requirements
 
 
 def table_of(rows, code):

@@ -1,4 +1,4 @@
-"""Iterations of `smooth`'s conjugate gradients under two preconditioners.
+"""Iterations of the conjugate gradients of `smooth` with two preconditioners.
 
     python benchmarks/preconditioner.py            writes benchmarks/results/preconditioner.csv
 
@@ -43,7 +43,7 @@ def compared(z, known, s):
     """Iterations with the Laplacian's own inverse power, and with the one that knows the gaps."""
     missing, eigenvalues = ~known, fills.laplacian_eigenvalues(*known.shape)
     inverse = np.maximum(eigenvalues, 1e-12) ** -s
-    inverse[0, 0] = inverse.flat[1:].max()  # the constant: any weight keeps it positive
+    inverse[0, 0] = inverse.flat[1:].max()  # the constant component: any positive weight will do
     rest = eigenvalues ** (2 - s)
     solve = membranes.membrane(known).solve
     plain = iterations(z, known, s, lambda r: embedded(z, missing, r, inverse))

@@ -1,14 +1,15 @@
-r"""A scene's own prior: tiles that start from one network, and tiles that start from nothing.
+"""A prior of the scene: tiles that start from a common network, and tiles that start untrained.
 
     python benchmarks/prior.py              on a GPU, a minute; or on a CPU with small settings:
     python benchmarks/prior.py --rows 120 --bands 12 --tile 40 --channels 16 --steps 100 \
         --updates 200
 
 Writes prior.csv into $OUT (default benchmarks/results).  The scene of `scene.py`, with 15 % missing
-in stripes, in a netCDF file, is filled by tiles as `hydiff fill --method hydiff-ei --tile N
-[--pretrain U --refine R]` does it, in this process; torch, numpy, scipy and h5py are enough.
-`border_ratio` is the error near the borders of tiles ÷ that elsewhere at like distance from the
-data, and `step_ratio` how much filled neighbours differ near a border, ÷ elsewhere.
+in stripes, in a netCDF file, is filled by tiles as by `hydiff fill --method hydiff-ei --tile N
+[--pretrain U --refine R]`, but in this process; needs only torch, numpy, scipy and h5py.
+`border_ratio` is the error near the borders of tiles divided by the error elsewhere, at like
+distance from the data; `step_ratio` is the same ratio for the difference of neighbouring filled
+pixels.
 """
 
 import argparse
@@ -92,7 +93,7 @@ def main():
             error = (x - right) ** 2
             each = error[:, ~known].mean(axis=1)
             cuts = tiles.grid(known.shape, asked.tile)
-            if i == 0 and gpu:  # it warmed up
+            if i == 0 and gpu:  # the first run only warms up the GPU
                 continue
             row = (
                 *(start, updates, steps, asked.channels, *shape, asked.tile),

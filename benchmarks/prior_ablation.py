@@ -1,13 +1,14 @@
-"""What the network of the prior owes to its training images and to its size, at equal steps.
+"""Dependence of the prior on its training images and its network size, at equal steps.
 
     python benchmarks/prior_ablation.py                      all variants, one after the other
     python benchmarks/prior_ablation.py --variant natural    one; several processes may run at once
 
-Each variant is a small network that is trained for `--steps` steps, or `--minutes` if they end
-first, and judged by one pass beside `smooth`: on the places that the shipped weights held back, and
-on the development scenes, which only judge.  Writes rows of $OUT/prior_ablation.csv (default
-benchmarks/results), one a variant and kind of scenes, as soon as they are known: the mean gain in
-the gaps in dB, and the worst cell.  Crops are 96 × 96 px at most, with two masks each.
+Each variant is a small network, trained for `--steps` steps, or `--minutes` if they end first.  Its
+fill in one pass is compared with that of `smooth`, on the places that the shipped weights held back
+and on the development scenes, which are never used for choices.  Writes rows of
+$OUT/prior_ablation.csv (default benchmarks/results), one for each variant and kind of scenes, as
+soon as they are known: the mean gain in the gaps in dB, and that of the worst cell.  Crops are at
+most 96 × 96 px, with two masks each.
 """
 
 import argparse
@@ -44,9 +45,9 @@ FIELDS = [
 
 
 class Variant(NamedTuple):
-    source: str = "sentinel2"  # | photographs | shuffled | none
-    places: int = 12  # of Sentinel-2, beside the two that are held back
-    drawn: int = 0  # images of dead leaves
+    source: str = "sentinel2"  # or photographs, shuffled, none
+    places: int = 12  # Sentinel-2 places, without the two that are held back
+    drawn: int = 0  # number of drawn images (dead leaves)
     width: int = WIDTHS["small"]
     network: type[PlaneNetwork] = PlaneNetwork
 
@@ -78,7 +79,7 @@ VARIANTS = {
     "twice the width": Variant(width=WIDTHS["small"] * 2),
     "attention": Variant(network=Attending),
 }
-# photographs that scikit-image brings with it; what else lies there are drawings, pages, slides
+# the photographs in scikit-image; its other images are drawings, pages and slides
 PHOTOGRAPHS = (
     *("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon"),
     *("motorcycle_left", "rocket"),

@@ -1,13 +1,18 @@
-"""What the prior adds where pixels keep some bands, from which the others are completed first.
+"""Gain by the prior where pixels keep some bands, from which the others are completed first.
 
     python benchmarks/prior_bands.py              places held back from its training, CPU minutes
-    python benchmarks/prior_bands.py --judge      and a few development scenes, which only judge
+    python benchmarks/prior_bands.py --judge      also some development scenes, used for no choice
 
-Writes benchmarks/results/prior_bands.csv: for each crop of 96 × 96 px and kind of gaps, the share
-of the pixels with gaps that keeps too few bands to be completed; the MPSNR of the missing entries
-by `smooth`, and the gain over it in dB of one pass of the prior, of an `auto` whose hidden pixels
-lack single bands, whatever the gaps lack, of `auto` without the prior and of `auto`; the share of
-the errors within the 80 % intervals of these three; and CPU seconds.  Budget `fast`.
+Writes benchmarks/results/prior_bands.csv, a row for each crop of 96 × 96 px and kind of gaps:
+
+- the share of the pixels with gaps that keep too few bands to be completed;
+- the MPSNR of the missing entries by `smooth`;
+- the gain over it in dB of one pass of the prior, of `auto` with hidden copies that always lack
+  single bands, of `auto` without the prior, and of `auto`;
+- the share of the errors within the 80 % intervals of these three versions of `auto`;
+- CPU seconds.
+
+Budget `fast`.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Which components of a noisy cube are worth a network: places held back from its training.
+"""Which components of a noisy cube gain from the network, on places held back from its training.
 
     python benchmarks/prior_noise.py       3 CPU minutes
 
-Crops of 96 × 96 px; 60 bands are mixtures of the ten, so that most components are mere noise.
-Writes benchmarks/results/prior_noise.csv, a row for each component: its variance over that of the
-strongest component of mere noise, and the gain in dB of one pass of the network over kriging, where
-it was measured and in the gaps.
+Crops of 96 × 96 px; the 60 bands are mixtures of ten, so most components contain only noise.
+Writes benchmarks/results/prior_noise.csv, a row for each component: its variance divided by that of
+the strongest component of pure noise, and the gain in dB of one pass of the network over kriging,
+in measured pixels and in the gaps.
 """
 
 import csv

@@ -1,13 +1,13 @@
-"""What one pass of the prior gains by its symmetries, its planes, its gate and its components.
+"""Gain of one pass of the prior by its symmetries, its planes, its gate and its components.
 
     python benchmarks/prior_parts.py              places held back from its training, 5 CPU minutes
-    python benchmarks/prior_parts.py --judge      and a few development scenes, which only judge
+    python benchmarks/prior_parts.py --judge      also some development scenes, used for no choice
 
-Writes benchmarks/results/prior_parts.csv: for each case and recipe the MPSNR of the gaps less that
-of `smooth`, in dB.  `planes` are the strongest components that the network corrects, `symmetries`
-those of the mean, `gate` the distance in px up to which it is trusted whole, and `components` those
-of the bands in units of their roughness, as in the fill, or as they are.  Crops are 80 × 80 px at
-most.
+Writes benchmarks/results/prior_parts.csv: for each case and recipe the MPSNR of the gaps minus that
+of `smooth`, in dB.  `planes` is the number of the strongest components that the network corrects,
+`symmetries` the number of symmetries in the mean, and `gate` the distance in px up to which it is
+trusted fully.  `components` are those of the bands divided by their roughness, as in the fill, or
+those of the unscaled bands.  Crops are at most 80 × 80 px.
 """
 
 import argparse

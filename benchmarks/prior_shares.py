@@ -1,12 +1,12 @@
-"""With which share of the blend the prior starts, and when other shares replace it.
+"""The share of the prior in the blend at the start, and when other shares replace it.
 
     python benchmarks/prior_shares.py      places held back from its training, 2 CPU minutes
 
 For crops of 80 × 80 px with simulated gaps: the candidates of a CPU on hidden copies of the gaps,
-and in the gaps themselves.  Writes benchmarks/results/prior_shares.csv, one rule a row: the mean
-gain over `smooth`, the worst, and the regret against the best single candidate, in dB.  A rule
-starts with a share and leaves it for the best one on the folds if that gains so many standard
-errors more; with none it never does.
+and in the gaps themselves.  Writes benchmarks/results/prior_shares.csv with one row for each rule:
+the mean gain over `smooth`, the worst gain, and the regret against the best single candidate, in
+dB.  A rule starts with a share, and replaces it by the best one on the folds if that gains more by
+a given number of standard errors; without a number, the share is never replaced.
 """
 
 import csv

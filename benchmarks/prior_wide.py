@@ -1,10 +1,10 @@
-"""The prior in gaps wider than those of its training, by the distance to data.
+"""The prior in gaps that are wider than those of its training, by the distance to the data.
 
     python benchmarks/prior_wide.py [--data ../shared/data]
 
-Clouds and frames of 32 lines in crops of the training images: they judge nothing, and the network
-has seen them, so only how the gain falls with the distance counts.  Writes
-benchmarks/results/prior_wide.csv: dB of `prior` over `smooth`, by gap and distance.
+Clouds and frames of 32 lines in crops of the training images.  As the network has seen these, the
+size of the gain means nothing; only its decrease with the distance does.  Writes
+benchmarks/results/prior_wide.csv: gain of `prior` over `smooth` in dB, by gap and distance.
 """
 
 import argparse

@@ -1,22 +1,22 @@
-"""DDS2M by its published code on a cell of `hydiff bench`, beside our `dds2m` on the same cell.
+"""DDS2M by its published code on a cell of `hydiff bench`, compared with our `dds2m`.
 
     python benchmarks/published_dds2m.py --code FOLDER --check
     python benchmarks/published_dds2m.py --code FOLDER --scene NAME --mask NAME --sigma 0
 
-FOLDER holds a checkout of github.com/miaoyuchun/DDS2M, of which the networks, the loss and the
-sampler are imported as they are; it carries no licence and nothing of it is part of hydiff.  Data,
-mask and noise are those of the cell.  A call adds one row to results/published_dds2m.csv, or
-does nothing where that row is there; a cell takes minutes on a GPU.
+FOLDER holds a checkout of github.com/miaoyuchun/DDS2M, whose networks, loss and sampler are
+imported unchanged; it has no licence, and none of it is part of hydiff.  Data, mask and noise are
+those of the cell.  A call adds one row to results/published_dds2m.csv, or does nothing if the row
+exists; a cell takes minutes on a GPU.
 
---check copies one set of weights, inputs and noise into both and compares: the networks, the
-schedule, the first state, a short chain.  --draws shared does the same in a whole cell.
+--check copies one set of weights, inputs and noise into both codes and compares the networks, the
+schedule, the first state and a short chain.  --draws shared does the same in a whole cell.
 
-`last` is the state that the published sampler ends with, as ours; `best` the estimate that its
-code chose with the truth in view, which no method here is allowed.  The code takes squares whose
-side 64 divides: cells are continued by reflection and cropped, as in ours.
+`last` is the final state of the published sampler, as in ours.  `best` is the estimate that its
+code selects by comparison with the truth, which no method here may do.  The code needs squares
+whose side is a multiple of 64: cells are extended by reflection and cropped, as in ours.
 
-Its program adds noise of 0.1 to whatever it completes, and its sampler knows of it.  Here y is the
-cell's; --sigma-0 0.1 lets both samplers assume so much.
+Its program adds noise of 0.1 to every image, and its sampler assumes this noise.  Here y is that of
+the cell; with --sigma-0 0.1 both samplers assume noise of 0.1.
 """
 
 import argparse
@@ -46,14 +46,28 @@ from hydiff.methods import choose, dds2m
 from hydiff.methods.estimate import torch_device
 
 RESULTS = Path(__file__).parent / "results" / "published_dds2m.csv"
-MULTIPLE, LEAST = 64, 128  # of a side: six halvings, and a border of one pixel at the deepest
-NOT_USED = ("torchvision", "torchvision.utils", "tqdm", "utils.imresize")  # imported all the same
+MULTIPLE, LEAST = (
+    64,
+    128,
+)  # of the side: it is halved six times, and needs a border of one pixel then
+NOT_USED = (
+    "torchvision",
+    "torchvision.utils",
+    "tqdm",
+    "utils.imresize",
+)  # imported by the code, but not used by its sampler
 KEY = ("scene", "mask", "sigma_y", "seed", "range", "draws", "chain", "steps", "sigma_0")
 SCORES = tuple(f"{who}_{k}" for who in ("last", "best", "ours") for k in ("mpsnr", "missing"))
 COLUMNS = (*KEY, *SCORES, "seconds", "ours_seconds", "code", "ours_hash", "device", "versions")
 SILENT = logging.getLogger("published")
-SHORT = {"rank": 2, "chain": 6, "steps": 2, "beta_start": 0.05, "beta_end": 0.6}  # of the check
-LARGEST = 1e-5  # difference; the published schedule is rounded to single precision
+SHORT = {
+    "rank": 2,
+    "chain": 6,
+    "steps": 2,
+    "beta_start": 0.05,
+    "beta_end": 0.6,
+}  # settings of the check
+LARGEST = 1e-5  # largest difference that passes; the published schedule has single precision
 
 
 class Draws(NamedTuple):
@@ -78,13 +92,16 @@ def published(folder, device):
     sys.modules["torchvision"].utils = sys.modules["torchvision.utils"]
     sys.modules["tqdm"].tqdm = progress
     sys.modules["utils.imresize"].imresize = None
-    if device.type == "cpu":  # the code knows only a GPU
+    if device.type == "cpu":  # the code requires a GPU: replace its calls
         torch.cuda.FloatTensor = torch.zeros(0).type()
         torch.cuda.set_device = lambda _: None
         torch.Tensor.cuda = lambda self: self
     sys.path.insert(0, str(folder))
     names = {"runner": "runners.diffusion", "mask": "functions.svd_replacement"}
-    for name in ("functions.denoising", "runners.VS2M"):  # its score, which takes most of the time
+    for name in (
+        "functions.denoising",
+        "runners.VS2M",
+    ):  # replace its score, which takes most of the time, by a faster one
         importlib.import_module(name).quality = mean_psnr
     return SimpleNamespace(**{k: importlib.import_module(v) for k, v in names.items()})
 
@@ -182,7 +199,7 @@ def drawn(bands, side, settings, seed, device):
     """What `dds2m` draws from a generator with this seed, in its order."""
     rng = torch.Generator(device).manual_seed(seed)
     network = built(lambda: dds2m.Factors(bands, settings), rng)
-    torch.randint(2**62, (), generator=rng, device=device)  # a seed that the fit takes
+    torch.randint(2**62, (), generator=rng, device=device)  # our fit draws a seed here
     spatial = torch.rand((1, 1, side, side), generator=rng, device=device)
     spectral = torch.rand((1, 1, bands), generator=rng, device=device)
 
@@ -248,7 +265,7 @@ def check(code):
         last, _ = sample(code, y, observed, truth, sigma, settings, device, draws)
         rng = torch.Generator().manual_seed(0)
         *_, step = dds2m.dds2m(y, observed, torch.full((bands,), sigma), settings, rng=rng)
-        # without noise its last step leaves the estimate where y was measured; ours has y there
+        # without noise, measured pixels differ: the code keeps its estimate there, ours keeps y
         counted = ~observed if sigma == 0 else torch.ones_like(observed)
         far = (torch.as_tensor(last) - step.x).abs()[counted]
         differences[f"chain at sigma {sigma}"] = float(far.max())

@@ -1,4 +1,4 @@
-"""What a reference must not spoil, and how far beside the cube it may lie.
+"""Narrow absorptions that a reference must preserve, and shifts between reference and cube.
 
 python benchmarks/reference_limits.py narrow     an absorption that the reference does not show
 python benchmarks/reference_limits.py shifts     shifts put into the references of real pairs
@@ -7,16 +7,18 @@ python benchmarks/reference_limits.py implanted --rule TEXT     the same absorpt
 Writes benchmarks/results/reference_narrow.csv and reference_shifts.csv, and prints a summary;
 `implanted` adds a row to reference_implanted.csv.
 
-narrow  patches with an absorption three bands wide are put into a scene and not into its reference;
-        depth: one less the band in the middle over the line between the bands beside it.  RMSE of
-        the depth over filled pixels, without and with the reference.  Ten broad bands of Indian
-        Pines (simulated), and Hyperion with ALI at Paris.  Budget `fast`, without a prior.
-shifts  the other image of a pair is moved by a known amount; what is found for it, less what is
-        found for the pair as it is, is compared with that.  Pairs and gaps as in `hydiff bench
-        reference`, at 96 pixels.
-implanted   an absorption of one band, 0.2 deep, in places at two dates that judge nothing: the mean
-        of three models from the other date beside `smooth`.  Ratios to `smooth`, mean over cells:
-        the error of the depth, and the part of it that the absorption adds.
+narrow  patches with an absorption three bands wide are put into a scene, but not into its
+        reference; depth: one minus the ratio of the middle band to the line between the bands on
+        either side.  RMSE of the depth over filled pixels, without and with the reference.  Ten
+        broad bands of Indian Pines (simulated), and Hyperion with ALI at Paris.  Budget `fast`,
+        without a prior.
+shifts  the other image of a pair is moved by a known amount.  The shift found for it, minus that
+        found for the original pair, is compared with this amount.  Pairs and gaps as in `hydiff
+        bench reference`, at 96 pixels.
+implanted   an absorption of one band, 0.2 deep, in places at two dates that are not used for
+        evaluation: the mean of three models from the other date, compared with `smooth`.  Ratios to
+        `smooth`, mean over cells: the error of the depth, and the part of it that the absorption
+        adds.
 """
 
 import argparse
@@ -39,7 +41,7 @@ from hydiff.request import MAX_SHIFT
 
 RESULTS = Path(__file__).parent / "results"
 FILL = {"device": "cpu", "budget": "fast", "no_prior": True}
-DEPTHS, WIDTH, PATCHES = (0.05, 0.2), 3, 0.3  # widths in bands, share of the area
+DEPTHS, WIDTH, PATCHES = (0.05, 0.2), 3, 0.3  # depths; width in bands; share of the area
 MASKS = ("frames", scenes.CLOUDS)
 SIDE, SHIFTS, FARTHEST = 96, 8, 3.0
 TOLERATED = 0.15  # px
@@ -72,7 +74,9 @@ def narrow():
     """A row for each scene, mask and depth."""
     for mask, depth, name in product(MASKS, DEPTHS, (scenes.SAME_MOMENT, scenes.PICTURED)):
         truth, other = scenes.pair(name)
-        if name == scenes.PICTURED:  # of its ten broad bands, which are 20 bands wide
+        if (
+            name == scenes.PICTURED
+        ):  # its reference has ten broad bands, each the mean of about 20 bands
             other = np.stack([part.mean(axis=0) for part in np.array_split(truth, 10)])
         middle = int(0.72 * len(truth))
         rng = np.random.default_rng(0)

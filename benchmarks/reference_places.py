@@ -1,11 +1,11 @@
-"""Models of a second image, on places at two dates that judge nothing: those to train on.
+"""Models of a second image, on training places at two dates that are not used for evaluation.
 
-python benchmarks/reference_places.py [--side 112]        goes on where it was stopped
+python benchmarks/reference_places.py [--side 112]        continues an interrupted run
 
 Writes benchmarks/results/reference_places.csv, a row for each place and mask, and prints means.
 `auto` decides with budget `fast` on a CPU, without a prior.  Gains are in dB over `smooth` without
-another image, in the gaps, mean over the bands.  Constants of fills from another image are settled
-on these rows; the pairs of `hydiff bench reference` judge them.
+another image, in the gaps, mean over the bands.  These rows serve to choose the constants of fills
+from another image; the pairs of `hydiff bench reference` evaluate them.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def modelled(place: str, mask: str, side: int) -> dict[str, str]:
     before, row = _square(plain, truth, gaps), {}
     for name, (method, settings) in MODELS.items():
         values = estimate(cube, entries, choose(method, None, settings), 0.0, job).values
-        values = np.where(np.isnan(values), plain, values)  # where the other image sees nothing
+        values = np.where(np.isnan(values), plain, values)  # where the other image has no data
         row[name] = _gain(before, values, truth, gaps)
     return row
 

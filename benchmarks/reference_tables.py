@@ -1,4 +1,4 @@
-"""Tables of fills from another image: what was required, and what the rows say."""
+"""Tables of fills from another image: the requirements and the measured values."""
 
 import json
 from collections.abc import Callable, Iterator

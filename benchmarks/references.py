@@ -1,12 +1,13 @@
-"""What do wrong references cost, and do error bars hold where the place has changed?
+"""The loss by wrong references, and the coverage of error bars where the place has changed.
 
-python benchmarks/references.py [--side 72] [--pair s2_rennes …]      goes on where it was stopped
-python benchmarks/references.py --picture docs/howto/reference.png   of the bundled scene, instead
+python benchmarks/references.py [--side 72] [--pair s2_rennes …]      continues an interrupted run
+python benchmarks/references.py --picture docs/howto/reference.png   only a picture, bundled scene
 
 Writes benchmarks/results/references.csv, a row for each pair of images, mask and reference, and
 prints a summary.  Pairs are crops of those in HYDIFF_DATA (default ../shared/data), budget `fast`
-on a CPU, without a prior.  References: as it is; with blocks on 5 % of the area taken from
-elsewhere in it, half of them under gaps only; its pixels shuffled; noise; another pair's image.
+on a CPU, without a prior.  References: the original image; the image with blocks on 5 % of its area
+replaced by other parts of it, half of them only under gaps; its shuffled pixels; noise; and the
+image of another pair.
 """
 
 import argparse
@@ -62,7 +63,9 @@ def judged(name, mask, kinds, side):
         reference, changed = disturbed(other, kind, observed, name)
         try:
             result = hydiff.fill(truth, observed, reference=reference, **how)
-        except BadValue:  # it lies too far beside the cube: refused, and nothing was filled with it
+        except (
+            BadValue
+        ):  # too large a shift: the reference was refused, and nothing was filled with it
             result = without
         error = [
             np.square(r.values - truth).mean(axis=(1, 2), where=gaps) for r in (without, result)

@@ -1,11 +1,11 @@
-"""Build sdist and wheel, and try the wheel as somebody who installs it would.
+"""Build sdist and wheel, and test the wheel in an empty environment.
 
     python benchmarks/release.py
 
-Writes dist/.  The wheel is installed from the pinned versions into an empty environment, outside
-the source tree and without extras; there `hydiff` says its version, describes a damaged scene and
-fills it, and names the extra that a learned method needs.  The sdist must hold what builds the same
-wheel, and the metadata must be what an index accepts.
+Writes dist/.  The wheel is installed with the pinned versions into an empty environment, outside
+the source tree and without extras.  There `hydiff` must print its version, describe a damaged scene
+and fill it, and name the extra that a learned method needs.  The sdist must build the same wheel,
+and the metadata must be valid for a package index.
 """
 
 import subprocess
@@ -34,7 +34,7 @@ print("filled", int(result.filled.sum()), "entries")
 np.save("damaged.npy", np.where(observed, values, np.nan))
 """
 LEARN = 'pip install "hydiff[learn]"'
-APART = ("pip", "setuptools")  # what an empty environment has
+APART = ("pip", "setuptools")  # packages of an empty environment, which do not count
 
 
 def run(*command: str, cwd: Path = ROOT) -> None:

@@ -1,11 +1,12 @@
-"""Do samples of a fill know its errors: of entries, of means, of indices, of whole gaps?
+"""Do samples of a fill show its errors: of entries, of means, of indices, of whole gaps?
 
-    python benchmarks/samples.py [--samples 49] [--seeds 1]      goes on where it was stopped
+    python benchmarks/samples.py [--samples 49] [--seeds 1]      continues an interrupted run
     python benchmarks/samples.py --cost                          of 20 samples, 144 × 144 × 200
 
 Writes benchmarks/results/samples.csv, a row for each scene, mask, seed, method and quantity.
 Scenes are those in HYDIFF_DATA (default ../shared/data), every fourth band; `auto` has the budget
-`fast` on a CPU.  An interval of 80 % lies between the fifth samples from either end of 49.
+`fast` on a CPU.  An 80 % interval extends from the fifth smallest to the fifth largest of 49
+samples.
 """
 
 import argparse
@@ -31,13 +32,13 @@ SCENES = (
 )
 MASKS = {"stripes": 0.2, "blobs": 0.2, "lines": 0.1, "columns": 0.1}
 METHODS = {"smooth": {"method": "smooth"}, "auto": {"budget": "fast"}}
-TAIL = 0.1  # of the samples beyond either end of an interval
+TAIL = 0.1  # share of the samples beyond either end of an interval
 SIDES = (4, 8, 16)  # px of the blocks whose means are taken
-FEWEST = 3  # filled pixels of a block that is judged
-APART = 5  # bands between those of a difference
-BANDS = 12  # whose blocks are judged
+FEWEST = 3  # smallest number of filled pixels of a block that is judged
+APART = 5  # distance between the two bands of a difference
+BANDS = 12  # number of bands whose blocks are judged
 DIRECTIONS = 20
-CLASSES, ROUNDS = 4, 20  # of k-means
+CLASSES, ROUNDS = 4, 20  # classes and iterations of k-means
 BACKGROUND = 300  # pixels measured in all bands that a matched filter and classes need
 LAGS = (1, 2, 4, 8)  # px
 NAMES = (
@@ -59,7 +60,7 @@ def observed_of(mask, shape, seed):
     return np.broadcast_to(observed, shape)
 
 
-# ── what is computed from a cube, and its shares inside intervals ────────────────────────────────
+# ── quantities of a cube, and their shares inside intervals ──────────────────────────────────────
 
 
 def quantities(missing, truth):
@@ -99,7 +100,9 @@ def _matched_filter(measured, pixels):
     """Scores of the filled pixels; spectra of measured ones (bands, n) are the background."""
     mean = measured.mean(axis=1)
     strength, axes = np.linalg.eigh(np.cov(measured))
-    strength = np.maximum(strength, 1e-4 * strength[-1])  # of fewer pixels than bands, too
+    strength = np.maximum(
+        strength, 1e-4 * strength[-1]
+    )  # positive also with fewer pixels than bands
     brightest = measured[:, np.argmax(measured.sum(axis=0))] - mean
     weight = axes @ ((axes.T @ brightest) / strength)
     weight /= weight @ brightest
@@ -163,7 +166,7 @@ def directions(errors, error):
     first, second = errors[:half], errors[half:]
     _, axes = np.linalg.eigh(first @ first.T)
     leading = first.T @ axes[:, -DIRECTIONS:]
-    # of m squares, 1 / their mean is m / (m - 2) on average
+    # on average, 1 / the mean of m squared normal deviates is m / (m - 2)
     variance = ((second @ leading) ** 2).sum(axis=0) / (len(second) - 2)
     return float(((error @ leading) ** 2 / variance).mean())
 
@@ -273,7 +276,9 @@ def main():
     ask.add_argument("--cost", action="store_true")
     given = ask.parse_args()
     if given.cost:
-        hydiff.fill(np.where(np.eye(20) > 0, np.nan, 1.0 + np.ones((3, 20, 20))))  # imports
+        hydiff.fill(
+            np.where(np.eye(20) > 0, np.nan, 1.0 + np.ones((3, 20, 20)))
+        )  # a first fill, for the imports
         keep([cost(method) for method in METHODS])
         return
     done = {(r["scene"], r["mask"], int(r["seed"]), r["method"]) for r in kept()}

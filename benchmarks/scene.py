@@ -5,11 +5,11 @@
     python benchmarks/scene.py --rows 640 --bands 100 --runs none-1GB,samples-1GB --results FILE
 
 Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pines, mirrored to the
-size and stretched to the bands, each copy with a gain of its own; 12 % of the pixels are missing in
+size and stretched to the bands, each copy with its own gain; 12 % of the pixels are missing in
 slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
-Every process has one thread.  CPU seconds (the driver's, the busiest worker's) are what it takes
-on idle cores.  Memory is the highest VmHWM that was seen, `together_mb` the highest sum of VmRSS
-of all processes.  `load` is what others did on the machine when a run began.
+Every process has one thread.  CPU seconds of the driver and of the busiest worker give the duration
+on idle cores.  Memory is the highest VmHWM seen, and `together_mb` the highest sum of VmRSS over
+all processes.  `load` is the load of the machine when a run began.
 """
 
 import argparse
@@ -81,7 +81,7 @@ RUNS = {
     "none-1GB": [*SMOOTH, "--memory", "1GB"],
     "samples-1GB": [*SMOOTH, "--memory", "1GB", "--samples", "5"],
     "many-samples-1GB": [*SMOOTH, "--memory", "1GB", "--samples", "20"],
-    "whole": [*SMOOTH, "--tile", "100000"],  # one tile: before tile96 ... it is their control
+    "whole": [*SMOOTH, "--tile", "100000"],  # one tile; run before tile96 ..., as their control
     "tile96": [*SMOOTH, "--tile", "96"],
     "tile144": [*SMOOTH, "--tile", "144"],
     "tile192": [*SMOOTH, "--tile", "192"],
@@ -146,11 +146,11 @@ def make_reference(path, shape):
 class Spent(NamedTuple):
     """CPU seconds, and peak memory in MB."""
 
-    seconds: float  # of the clock
+    seconds: float  # wall time
     driver: tuple[float, float]
-    busiest: tuple[float, float]  # of its workers; 0 without
-    cpu: float  # of all processes
-    together: float  # MB: the highest sum of what they have at a time, shared pages in each
+    busiest: tuple[float, float]  # the busiest worker; 0 without workers
+    cpu: float  # CPU seconds of all processes
+    together: float  # MB: highest sum over all processes at one time; shared pages count in each
 
 
 def measured(command, **how):
@@ -160,7 +160,9 @@ def measured(command, **how):
     while run.poll() is None:
         now = 0.0
         for pid in family(run.pid):
-            with contextlib.suppress(OSError, LookupError, ValueError):  # it is ending
+            with contextlib.suppress(
+                OSError, LookupError, ValueError
+            ):  # the process is just ending
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 status = Path(f"/proc/{pid}/status").read_text()
                 peaks[pid], own = (kilobytes(status, name) / 1000 for name in ("VmHWM", "VmRSS"))
@@ -181,7 +183,9 @@ def family(pid):
     found = [pid]
     for one in found:
         with contextlib.suppress(OSError):
-            for thread in Path(f"/proc/{one}/task").iterdir():  # any of which may have started it
+            for thread in Path(
+                f"/proc/{one}/task"
+            ).iterdir():  # any thread may have started a child process
                 found += [int(child) for child in (thread / "children").read_text().split()]
     return found
 
@@ -266,7 +270,9 @@ def main():
             row += (f"{spent.driver[1]:.0f}", f"{spent.busiest[1]:.0f}", f"{mpsnr:.3f}")
             whole = Path(folder) / "whole.nc"
             control = ""
-            if name.startswith("tile") and whole.exists():  # the same places where nothing was cut
+            if (
+                name.startswith("tile") and whole.exists()
+            ):  # control: the same places, filled without tiles
                 control = f"{judged(whole, observed, shape, tiling)[1]:.3f}"
             row += (f"{ratio:.3f}", control, f"{load:.1f}", platform.machine(), hydiff.__version__)
             row += (f"{spent.together:.0f}",)

@@ -1,15 +1,15 @@
-"""Scenes on a GPU: the time for one of EMIT's size, and whether the size of tiles shows.
+"""Scenes on a GPU: the time for one of EMIT's size, and the effect of the tile size.
 
-    python benchmarks/scene_gpu.py time      a sample of the tiles; the scene's time follows
+    python benchmarks/scene_gpu.py time      a sample of the tiles; extrapolated to the scene
     python benchmarks/scene_gpu.py sizes     a small scene as a whole, three seeds, three sizes
 
 Writes scene_gpu_time.csv or scene_gpu_sizes.csv into $OUT (default benchmarks/results), a row as
-soon as it is known.  The plain loop that a worker runs: windows in .npy files, filled side by side
-(`methods.run.estimates`); torch, numpy and scipy are enough.  The scene is that of `scene.py`.
+soon as it is known.  It runs the loop of a worker: windows in .npy files, filled side by side
+(`methods.run.estimates`); needs only torch, numpy and scipy.  The scene is that of `scene.py`.
 
-The time of a scene is that of the sample's first batch, which also compiles and warms up, and that
-of the others per pixel of their windows, times the pixels of all windows.  Reading, filling and
-keeping the windows count; masks, decision and output, which `scene.csv` has, do not.
+The time of a scene is that of the sample's first batch, which also compiles and warms up, plus the
+time of the other batches per pixel of their windows times the pixels of all windows.  Reading,
+filling and writing the windows are included; masks, decision and output are not, see `scene.csv`.
 """
 
 import argparse
@@ -36,9 +36,9 @@ from scene import border_ratio, gaps, truth
 OUT = Path(os.environ.get("OUT", Path(__file__).parent / "results"))
 FULL, SMALL = (285, 1280, 1242), (40, 384, 384)
 SIZES = 96, 144, 192
-METHODS = {  # by name in the table: method, preset, settings
+METHODS = {  # name in the table: method, preset, settings
     "hydiff-ei": ("hydiff-ei", "paper", {}),
-    # with s = 0 each tile looks for its own order on the CPU, which takes longer than the network
+    # with s = 0 each tile searches its order on the CPU, which takes longer than the network
     "anchored": ("anchored", "full", {"s": 1.5}),
     "anchored, short": ("anchored", "short", {"s": 1.5}),
 }

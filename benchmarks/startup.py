@@ -1,11 +1,12 @@
-"""What a process waits for before the first learned step, stage by stage.
+"""Time from the start of a process to the first learned step, stage by stage.
 
     python benchmarks/startup.py
 
-Each row is a fresh process: a bare one that imports torch and puts one number on the GPU, and one
-that takes the first steps of HyDiff-EI (144 × 144 × 128), with no kernels kept and with all of
-them.  Seconds are from the start of the process to the end of a stage; the least of --repeat runs.
-Writes benchmarks/results/startup.csv, or $OUT/startup.csv.
+Each row is a stage of a new process.  `bare` imports torch and puts one number on the GPU.  The
+others take the first steps of HyDiff-EI (144 × 144 × 128): `cold` without cached kernels, `warm`
+with all kernels cached.  Seconds are from the start of the process to the end of a stage, of the
+fastest of --repeat runs; `cold` runs once.  Writes benchmarks/results/startup.csv, or
+$OUT/startup.csv.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def main() -> None:
     repeat = parser.parse_args().repeat
     rows = []
     with tempfile.TemporaryDirectory() as cache:
-        process(BARE, cache)  # files of torch come from the disk once
+        process(BARE, cache)  # reads the files of torch from the disk, so that no later run has to
         cold = process(STEPS, cache)
         runs = {"bare": BARE, "warm": STEPS}
         for name, code in runs.items():

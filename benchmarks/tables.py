@@ -23,7 +23,7 @@ from hydiff.bench.scenes import unit_of
 from hydiff.bench.tables import cell_of
 
 ROOT = Path(__file__).parents[1]
-TO_COME = (  # if not there yet
+TO_COME = (  # sources that may be missing
     "benchmarks/results/bench/",
     "benchmarks/results/offline_curve.csv",
     "benchmarks/results/prior_ablation.csv",
@@ -221,7 +221,7 @@ def growth(rows):
         at, seconds, mb, cube = (
             [float(r[c]) for r in mine] for c in ("value", "cpu_seconds", "mb", "cube_mb")
         )
-        mb = [max(one, 1.0) for one in mb]  # less than the process had at hand
+        mb = [max(one, 1.0) for one in mb]  # the process needed no new memory
         ends = (f"{values[0]:.3g} – {values[-1]:.3g}" for values in (at, seconds, mb))
         span, time, memory = ends
         ratio = f"{mb[-1] / cube[-1]:.1f}"
@@ -245,8 +245,8 @@ def exponent(x, y):
     return f"{linear_regression(x, y).slope:.2f}"
 
 
-SATURATED = 0.1  # dB for twice the updates: what changes less has saturated
-RATE = "0.001"  # of the curves that are compared
+SATURATED = 0.1  # dB: a score that gains less by twice the updates has saturated
+RATE = "0.001"  # learning rate of the curves that are compared
 OFFLINE_SCORES = ("in_sample", "out_of_sample", "out_of_sample_gaps", "elsewhere")
 
 
@@ -356,7 +356,7 @@ def preconditioner(rows):
 
 ALONE = "auto --no-prior"
 AUTO_SETTINGS = {"auto": '{"budget": "normal"}', ALONE: '{"budget": "normal", "no_prior": true}'}
-FEWEST_SCENES = 3  # for a line on the front page
+FEWEST_SCENES = 3  # fewest scenes for a line on the front page
 SHOWN_IN_FRONT = (("0.0", "in all bands"), ("0.0", "differ by band"), ("0.1", "in all bands"))
 
 
@@ -730,7 +730,7 @@ def priors(rows):
         yield line(r["device"], start, *(r[key] for key in keys))
 
 
-KINDS = {  # of the development scenes
+KINDS = {  # kinds of development scenes
     "spaceborne": ("enmap_potsdam_64x96", "paris_hyperion_72"),
     "airborne": ("indian_pines", "wdc10_144", "abu_airport-1_96", "abu_airport-4_96",
                  "abu_urban-1_96", "jasper_96", "chikusei_36", "chikusei_36_img3",
@@ -739,7 +739,14 @@ KINDS = {  # of the development scenes
 }  # fmt: skip
 
 
-OURS = ("linear", "idw", "harmonic", "tension", "smooth", "auto")  # in the table of what people use
+OURS = (
+    "linear",
+    "idw",
+    "harmonic",
+    "tension",
+    "smooth",
+    "auto",
+)  # our methods in the table of the tools that people use
 
 
 def people(rows):

@@ -1,30 +1,30 @@
-"""How a fill goes through the files of the package: what is done twice, and what is come back to.
+"""The path of a fill through the files of the package: repeated work, and returns to files.
 
     PYTHONPATH=SRC python benchmarks/trace.py --label before
 
-Counts the calls of our own functions (sys.setprofile) in three fills by `hydiff fill`, each in a
-process of its own: a small ENVI file with `smooth`, with `auto` at budget fast, and by tiles with
-`smooth`.  The rows go to results/trace.csv under the label; those of other labels stay.
+Counts the calls of functions of hydiff (sys.setprofile) in three fills by `hydiff fill`, each in a
+new process: a small ENVI file with `smooth`, with `auto` at budget fast, and by tiles with
+`smooth`.  The rows go to results/trace.csv under the label; rows of other labels stay.
 
-reads, sniffs, looks, checks, plans   calls of the functions that COUNTED names; empty where the
-                                      code has none of them: add their new names there
-reads_per_tile                        reads of the fill by tiles, divided by its tiles
-calls, files                          calls of our functions; files that own them (with `auto` a few
-                                      calls more or less: its threads share a cache)
-returns, returns_all                  returns to a file already left that are not callbacks
+reads, sniffs, looks, checks, plans   calls of the functions in COUNTED; empty if the code has none
+                                      of them: if they were renamed, add the new names there
+reads_per_tile                        reads of the fill by tiles, divided by the number of tiles
+calls, files                          calls of functions of hydiff, and files that contain these;
+                                      `auto` varies by a few calls, as its threads share a cache
+returns, returns_all                  calls that return to a file already left, without callbacks
 
-Returns: list the files that own the functions called, in the order of the calls in the main thread,
-and take runs of one file as one; each further time that a file appears is a return.  They are the
-length of that list less the number of different files.  Not in the list are
+Returns are counted as follows: list the files of the called functions in the order of the calls in
+the main thread, and merge consecutive calls of one file.  The number of returns is the length of
+this list minus the number of different files.  The list does not include
 
-- what is not called by its name: modules while they are imported, comprehensions, lambdas,
-  properties, special methods (`__getitem__`), and generators that go on (their start counts);
-- callbacks: calls by code that is not ours (typer, a pool), which was handed the function; and
-  calls of a function that is an argument of its caller or a variable that the caller closes over:
-  itself, as a method, in a `partial`, or in a tuple, list or dict.  contextlib, functools and the
-  code that dataclasses make are looked through, to whoever called them;
+- calls that are not by name: modules while they are imported, comprehensions, lambdas, properties,
+  special methods (`__getitem__`), and generators that continue (their start counts);
+- callbacks: calls by other packages (typer, a pool) that got the function as an argument; and calls
+  of a function that is an argument of its caller or a variable in the caller's closure: the
+  function itself, a method, in a `partial`, or in a tuple, list or dict.  For calls through
+  contextlib, functools and code of dataclasses, the caller is the function that called these;
 - in `returns` only: the second and further calls from one line of code to one function, as loops
-  over bands or names are data and no structure.  `returns_all` has them all.
+  over bands or names depend on the data, not on the structure.  `returns_all` includes them.
 """
 
 import argparse
@@ -48,8 +48,8 @@ RESULTS = Path(__file__).parent / "results" / "trace.csv"
 COUNTED = {
     "reads": ("hydiff.io.open_as",),  # opens a cube
     "sniffs": ("hydiff.io._recognise",),  # finds the format of a file
-    "looks": ("hydiff.io.*.matches",),  # asks one format whether a file is its own
-    "checks": ("hydiff.request.Request.check",),  # refuses what cannot be asked of a method
+    "looks": ("hydiff.io.*.matches",),  # checks whether a file has one format
+    "checks": ("hydiff.request.Request.check",),  # rejects requests that a method does not support
     "plans": ("hydiff.scale.plan.make_plan",),  # checks input, output and request of one fill
 }
 FILLS = {
@@ -61,7 +61,7 @@ SHAPE = (16, 32, 64)  # bands, rows, cols: 8 tiles
 ABOUT = ("tiles", "reads_per_tile", "calls", "files", "returns", "returns_all")
 COLUMNS = ("code", "fill", *COUNTED, *ABOUT)
 THROUGH = ("contextlib.py", "functools.py", "<string>")
-MOST = 50  # members of a container that are looked through
+MOST = 50  # most members of a container that are searched
 
 
 class Trace:
@@ -71,7 +71,7 @@ class Trace:
         self.package = f"{package}{os.sep}"
         self.names = Counter()  # calls, by module.function
         self.steps = []  # (file, function, line that calls it), without callbacks
-        self.started = {}  # frames of generators; kept, so that no other has the id of one
+        self.started = {}  # frames of generators; stored, so that their ids are not used again
 
     def __call__(self, frame, event, arg):
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""Draw docs/trained.png: a network trained offline beside one that is fitted to the scene itself.
+"""Draw docs/trained.png: a network trained offline, and one that is fitted to the scene itself.
 
 python benchmarks/trained_panel.py [--minutes 3] [--cells FOLDER]
 
@@ -16,7 +16,7 @@ from hydiff.bench.cells import Cell
 
 HOME = Path(__file__).parents[1] / "docs" / "trained.png"
 SMALL = {"channels": 16, "scales": 3, "steps": 300}
-RATE = 3e-3  # of a network this small: docs/notes/offline-training.md
+RATE = 3e-3  # learning rate of a network of this size, see docs/notes/offline-training.md
 CROPS, BAND = 300, 100
 
 

@@ -1,13 +1,13 @@
-"""What the default fill sees of its candidates, kept beside what was true.
+"""Errors of the candidates as the default fill estimates them, stored with their true errors.
 
     python benchmarks/trials.py FOLDER [--part 0 --of 4] [--seconds 300]
 
-For every scene of `hydiff bench best` (of the overlapping ones the first) and every mask that all
-bands share, without noise: the candidates' errors on the folds and in the gaps themselves, and what
-surrounds both, for some of the entries; FOLDER/SCENE.MASK.npz each.  What is there already is not
-made again.  On a GPU the networks of the budget `normal` are among the candidates, fitted on
-NETWORKS folds.  `foresight.py` reads the files, to compare ways of blending and of telling errors.
-The prior is left out: `prior_shares.py` is about its share.
+Uses every scene of `hydiff bench best` (the first of overlapping ones) and every mask that all
+bands share, without noise.  FOLDER/SCENE.MASK.npz contains, for some of the entries, the errors of
+the candidates on the folds and in the gaps themselves, and features of the surroundings of both.
+Existing files are not computed again.  On a GPU, the networks of the budget `normal` are among the
+candidates, fitted on NETWORKS folds.  `foresight.py` reads the files, to compare ways of blending
+and of predicting errors.  The prior is left out; for its share see `prior_shares.py`.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from hydiff.methods.estimate import Job
 
 MASKS = tuple(m for m in BEST_MASKS if m not in ("columns", "pixels"))
 NETWORKS = 4
-HIDDEN, FILLED = 2500, 12_000  # entries kept, of a fold and of the gaps
+HIDDEN, FILLED = 2500, 12_000  # number of entries that are stored of a fold, and of the gaps
 JOB = Job(0, "auto", False, None, False)
 
 
@@ -121,7 +121,7 @@ def main():
                 break
             np.savez_compressed(path, **kept(scene, mask, pool))
             if torch.cuda.is_available():
-                torch.cuda.empty_cache()  # other processes may want what the fits held
+                torch.cuda.empty_cache()  # free the memory of the fits for other processes
             print(f"{path.name} {time.perf_counter() - start:.1f} s", flush=True)
 
 

@@ -1,11 +1,12 @@
-"""Steps against gain: the prior's network tuned on moved copies of the cube (`start=prior`).
+"""Gain by the number of steps, of the prior's network tuned on moved copies of the cube.
 
-    python benchmarks/tuned.py            small scenes on a CPU, some minutes; what is there is kept
-    python benchmarks/tuned.py --whole    the development scenes as they are, on a GPU
+    python benchmarks/tuned.py            small scenes on a CPU, some minutes; adds missing rows
+    python benchmarks/tuned.py --whole    the complete development scenes, on a GPU
     python benchmarks/tuned.py --figure   draws docs/tuned.png from the rows
 
-Appends to benchmarks/results/tuned.csv: the MPSNR of the gaps in dB less that of `smooth`, of the
-network before any step (0) and of the mean of before and after; CPU seconds.  No noise, one seed.
+Tuning is `start=prior`.  Appends to benchmarks/results/tuned.csv: the MPSNR of the gaps in dB minus
+that of `smooth`, of the network before any step (0 steps) and of the mean of the fills before and
+after the steps; CPU seconds.  No noise, one seed.
 """
 
 import argparse

@@ -1,13 +1,12 @@
-"""Whether networks that learn from the cube help beside the prior: places held back from its
-training.
+"""Do networks that learn from the cube improve on the prior, on places held back from its training?
 
     python benchmarks/tuning.py [--part I --of N]    on a GPU, a minute in six parts side by side
 
 Appends to benchmarks/results/tuning.csv: for squares of 144 × 144 px with simulated gaps, without
-noise or with σ 0.1 or 0.3 of the range, the MPSNR of the gaps and of all entries, less those of
-`smooth`, in dB: of one pass of the prior with eight symmetries, of the prior tuned for so many
-steps at so many times the usual rate, of a network that starts from nothing (`anchored`), and of
-the means of two of them.
+noise or with σ 0.1 or 0.3 of the range, the MPSNR of the gaps and of all entries, minus those of
+`smooth`, in dB.  The rows: one pass of the prior with eight symmetries; the prior tuned by a number
+of steps at a multiple of the usual learning rate; a network that starts untrained (`anchored`); and
+the means of two of these.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Learn how large errors in gaps usually are, and judge that on scenes that had no part in it.
+"""Learn the usual size of errors in gaps, and evaluate it on scenes that were not used for this.
 
     python benchmarks/usual_cells.py train TRAIN       simulated gaps in Sentinel-2 crops
     python benchmarks/usual_cells.py dev DEV           and in the development scenes
@@ -6,9 +6,9 @@
     python benchmarks/usual_cells.py dev SMALL --side 72         and in crops of these
     python benchmarks/usual.py judge DEV SMALL         writes results/foresight_unseen.csv
 
-`learn` fits the usual size of errors to entries in the gaps, then, by cell, how far its slopes and
-the folds are to be believed, and how far the copies of the gaps.  Tails are those of places left
-out of the fit, widened until they hold in four places of five.
+`learn` fits the usual size of errors to entries in the gaps.  Then it fits to whole cells how much
+the slopes of this model, the folds, and the hidden copies of the gaps should weigh.  Tails are
+those of places left out of the fit, widened until they hold in four of five places.
 """
 
 import csv
@@ -35,8 +35,10 @@ NAMES = (
     *("SCENES", "NOISY", "FOLDS", "BETWEEN", "DROWNED", "DOUBT"),
     *("GAPS", "ONE_GAP", "UNEVEN"),
 )
-START = np.array((0.0, -1.4, -1, -4, -0.5, -5, -3, -5, -1, 0))  # BIAS, and logarithms of those
-ONE_MORE, COPIES = np.linspace(0, 1, 11), (0, 2, 5, 10, 20, 50)  # that are compared
+START = np.array(
+    (0.0, -1.4, -1, -4, -0.5, -5, -3, -5, -1, 0)
+)  # start of the fit: BIAS, and the logarithms of NAMES
+ONE_MORE, COPIES = np.linspace(0, 1, 11), (0, 2, 5, 10, 20, 50)  # values that are compared
 TRUST, UNSURE = (150.0, 500.0, 1500.0, 5000.0, 15_000.0), 2.0
 
 
@@ -278,7 +280,7 @@ def learn(folder):
         more, copies = one_more(clean, ratio, shape)
         tails *= widened(tails, whole, z)
         power = together(whole, *foreseen(q, evidence), tails)
-    # of the gaps of pixels with some bands, the same tails
+    # pixels with some bands get the same tails
     square = (rest[-1] / np.mean(np.abs(tails))) ** 2 - np.exp(q[-1]) * rest[-2]
     width = max(np.quantile(square, 0.8), 1e-3)
     with_prior = [c for c in whole if len(c.residual) > len(CLASSICAL)]

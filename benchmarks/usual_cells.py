@@ -1,14 +1,14 @@
-"""What the default fill sees of simulated gaps, kept beside what was true: cells to learn from.
+"""Errors of simulated gaps as the default fill estimates them, stored with the true ones.
 
     python benchmarks/usual_cells.py train FOLDER      Sentinel-2 crops of 14 places
     python benchmarks/usual_cells.py dev FOLDER [--side 72]      the development scenes
 
-Budget `fast` on a CPU; the network of the prior takes part in a third of the cells of `train` and
-in four masks of `dev`.  Cells of `train` are crops of 64 to 96 pixels with 3 to 12 bands, which are
-some of an image's own or random mixtures of them.  Those of `dev` have every n-th band of a scene,
-about 8, and all of its pixels, or at most so many rows and columns.  Masks are of all kinds; noise
-is known or estimated.
-FOLDER/NAME.npz each; what is there already is not made again.
+`usual.py` learns from these cells.  Budget `fast` on a CPU; the network of the prior takes part in
+a third of the cells of `train` and in four masks of `dev`.  Cells of `train` are crops of 64 to 96
+pixels with 3 to 12 bands, which are bands of an image or random mixtures of them.  Those of `dev`
+have every n-th band of a scene, about 8, and all of its pixels, or at most --side rows and columns.
+Masks are of all kinds; noise is known or estimated.  Writes one file FOLDER/NAME.npz for each cell;
+existing files are not computed again.
 """
 
 import argparse
@@ -47,15 +47,15 @@ from hydiff.gaps.mask import columns_needed, make_mask
 from hydiff.methods.estimate import Job
 
 JOB = Job(0, "cpu", False, None, False)
-HIDDEN, FILLED = 2000, 8000  # entries kept, of a fold and of the gaps
+HIDDEN, FILLED = 2000, 8000  # number of entries that are stored of a fold, and of the gaps
 WHOLE = ("stripes", "slc-off", "blobs", "frames", "tiles", "lines", "full", "dots")
 WITH_PRIOR = ("stripes", "slc-off", "blobs", "frames")
 PUBLISHED = tuple(f"published-{i}" for i in (1, 2, 3, 4))
 BY_BAND = ("columns", "pixels")
 BY_VALUE = ("brightest", "darkest", "saturated")  # 2 % of the pixels; 2 % of every band
 NOISE = (0.1, 0.2, 0.3)
-SIDE, BANDS = 144, 12  # of the largest development scene; the most of a crop to learn from
-BLOCK = 16  # px: side of the squares in which an entry is said to lie
+SIDE, BANDS = 144, 12  # side of the largest development scene; most bands of a crop for training
+BLOCK = 16  # px: side of the squares that the place of an entry is rounded to
 
 
 class UsualCell(NamedTuple):
@@ -251,7 +251,7 @@ def kept(cell, learning):
 def keep(task):
     cell, folder, learning = task
     start, path = time.process_time(), folder / f"{cell.name}.npz"
-    if path.exists():  # another process may have begun at the other end
+    if path.exists():  # another process may have computed it, from the other end of the list
         return f"{cell.name} is there"
     part = path.with_suffix(f".part{os.getpid()}.npz")
     np.savez(part, **kept(cell, learning))

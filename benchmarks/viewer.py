@@ -1,12 +1,12 @@
-"""How long the viewer takes to show another band of a large file, in a real browser.
+"""Time that the viewer takes to show another band of a large file, in a real browser.
 
     python benchmarks/viewer.py            # makes 1.8 GB files in a temporary folder
 
-From the press of a key to the frame after the new picture is put together, ten times for each
-layout of a 1280 × 1242 × 285 float32 ENVI file, alone and beside a fill; and the parts of that:
-until the browser hears of the new picture (server), until it has it (sending), until it is seen
-(painting); and the processor time of viewer and browser, which the load of the machine does not
-change.  `results/viewer_whole.csv` is of the time when every pixel was sent.
+Measures the time from the press of a key to the frame after the new picture is complete, ten times
+for each layout of a 1280 × 1242 × 285 float32 ENVI file, alone and with a fill.  Its parts are the
+time until the first message about the new picture (server), until the picture has arrived
+(sending), and until it is shown (painting).  The CPU seconds of viewer and browser do not depend on
+the load of the machine.  `results/viewer_whole.csv` is of an older version, which sent every pixel.
 """
 
 import csv
@@ -86,7 +86,7 @@ def band_changes(url: str, changes: int) -> list[tuple[float, ...]]:
         chromium = shutil.which("chromium")
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(300_000)  # the machine may be busy
+        page.set_default_timeout(300_000)  # long, as the machine may be busy
         page.add_init_script(HEAR)
         page.goto(url)
         page.get_by_label("Show", exact=True).select_option("One band")

@@ -1,7 +1,8 @@
-"""Eight viewers of one scene at once: do all answer, and what memory does each take?
+"""Eight viewers of one scene at once: do all of them answer, and how much memory does each take?
 
-`python benchmarks/viewers.py` writes results/viewers.csv.  Each is a process of its own
-(`hydiff view`) with one page open; memory is resident, and its share of what they hold in common.
+`python benchmarks/viewers.py` writes results/viewers.csv.  Each viewer is a process (`hydiff view`)
+with one open page.  `resident_mb` is its resident memory; in `own_mb`, pages that n processes share
+count by 1/n.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from hydiff.report.document import Judged, Story, html
 from hydiff.report.survey import close_view, look
 
 UNCHANGED = "unchanged since the fill"
-SCORED = 2**30  # bytes; larger cubes are not loaded to be scored
+SCORED = 2**30  # bytes; larger cubes are not scored, as this loads the whole cube
 
 
 def write(
@@ -120,10 +120,12 @@ def find_input(record: Record, path: Path, source: Path | None) -> tuple[Path | 
 
 
 def _is_input(record: Record, path: Path) -> bool:
+    """Whether a file has the hash of the input in the record."""
     return record.input is not None and provenance.sha256(path) == record.input.sha256
 
 
 def same_shape(other: Cube, cube: Cube) -> Cube:
+    """Return `other`; ShapeMismatch if its shape differs from that of the fill `cube`."""
     if other.shape != cube.shape:
         raise ShapeMismatch(
             f"{other.path} is (bands, rows, cols) = {other.shape}, but the fill is {cube.shape}; "

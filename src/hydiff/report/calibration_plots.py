@@ -38,6 +38,7 @@ def histogram_png(shares: Sequence[float]) -> bytes:
 
 
 def _one() -> tuple[Figure, Axes]:
+    """Return a new figure and its axes, in the style of both plots."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2, 3.4), dpi=DPI, layout="constrained")

@@ -39,8 +39,8 @@ class Judged(NamedTuple):
     """Scores of a fill and of its error bars against the truth."""
 
     table: Sequence[tuple[str, float, float | None]]  # label, all entries, those in the gaps
-    bars: Calibration | None
-    more: Verification | None
+    bars: Calibration | None  # scores of the error bars; None if there are none
+    more: Verification | None  # further scores of the error bars
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,8 @@ class Story:
 
 
 class Figure(NamedTuple):
+    """A picture of the page."""
+
     png: bytes
     alt: str
     caption: str
@@ -105,6 +107,7 @@ def rendered(template: str, name: str, parts: Mapping[str, Any]) -> str:
 
 
 def head(s: Story) -> str:
+    """Return the introduction: size of the cube, entries filled, and entries left missing."""
     n, r = s.record.entries, s.record
     bands, rows, cols = s.shape
     return (
@@ -155,12 +158,13 @@ def notes(s: Story) -> list[str]:
 
 
 def is_shown(note: str, whys: Sequence[str]) -> bool:
-    """Whether a note is shown elsewhere on the page; a warning of few trials is shown twice."""
+    """Whether another part of the page shows a note; warnings of few trials are repeated."""
     promised = note.startswith("expected in ") and "rests on" not in note
     return promised or note.startswith(ENGINE) or any(why and why in note for why in whys)
 
 
 def shown(s: Story) -> str:
+    """Return the caption of the pictures: their bands, the colour of gaps, and the subsampling."""
     bands = ", ".join(_band(s, b) for b in s.survey.rgb)
     every = s.survey.every
     thinned = f" Every {every}th row and column is shown." if every > 1 else ""
@@ -168,6 +172,7 @@ def shown(s: Story) -> str:
 
 
 def pictures(s: Story) -> list[Figure]:
+    """Return the scene before and after the fill, and maps of filled and of missing entries."""
     v = s.survey
     observed = ~(v.filled | v.left)[list(v.rgb)]
     views = [("Before", v.before, observed), ("After", v.after, ~v.left[list(v.rgb)])]
@@ -207,6 +212,7 @@ def _spectrum(s: Story, i: int) -> Figure:
 
 
 def certainty(s: Story) -> dict[str, Any] | None:
+    """Return what is known of the errors; None without error bars and without a truth."""
     v, recipe, judged = s.survey, s.record.recipe, s.judged
     if v.by_band is None and s.truths is None:
         return None
@@ -340,6 +346,7 @@ def origin(s: Story) -> FactTable:
 
 
 def again(s: Story) -> str:
+    """Return the command that fills another file in the same way."""
     return f"hydiff fill OTHER -o OUT --recipe {s.name}.fill.json"
 
 
@@ -354,6 +361,7 @@ def _band(s: Story, band: int) -> str:
 
 
 def distance_words(d: int) -> str:
+    """Name the d-th range of distances to the data, whose ends are EDGES."""
     low, high = (0.0, *EDGES)[d], (*EDGES, np.inf)[d]
     return f"above {low:g} px" if np.isinf(high) else f"to {high:g} px"
 

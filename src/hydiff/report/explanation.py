@@ -23,8 +23,8 @@ from hydiff.report.document import distance_words, is_shown
 from hydiff.report.plots import to_nanometres
 from hydiff.report.survey import Survey, look, planes_of
 
-WITHOUT = "without it"  # name of the first candidate of a blend with a reference: the fill without
-WORST_BANDS = 3  # bands that are named
+WITHOUT = "without it"  # name of the candidate that does not use the reference
+WORST_BANDS = 3  # number of least certain bands that are listed
 
 
 class TriedShare(NamedTuple):
@@ -41,7 +41,7 @@ class BlendWords(NamedTuple):
     """The decision for gaps of one kind."""
 
     gaps: str
-    folds: int  # number of hidden copies of the gaps it was decided on
+    folds: int  # number of hidden copies of the gaps that it was decided on
     why: str
     candidates: list[TriedShare]
     errors: list[tuple[str, float]]  # distance to the data, error there in band stds
@@ -53,7 +53,7 @@ class Trust(NamedTuple):
     has_sigma: bool
     hopeless: int  # filled entries of good bands whose σ exceeds HOPELESS band stds
     at_edge: bool  # gaps reach the edge of the cube
-    pixel: tuple[int, int, float] | None  # row, col, mean σ in band stds: the least certain
+    pixel: tuple[int, int, float] | None  # least certain pixel: row, col, mean σ in band stds
     bands: list[tuple[int, float]]  # least certain bands, RMS of their σ in band stds
 
 
@@ -106,12 +106,13 @@ def trust_of(cube: Cube, path: Path, survey: Survey) -> Trust:
     pixel = None
     if np.isfinite(survey.relative).any():
         row, col = np.unravel_index(np.nanargmax(survey.relative), survey.relative.shape)
-        at = int(row) * survey.every, int(col) * survey.every
-        pixel = (*at, float(survey.relative[row, col]))
+        position = int(row) * survey.every, int(col) * survey.every
+        pixel = (*position, float(survey.relative[row, col]))
     return Trust(True, hopeless, at_edge, pixel, [(b, float(by_band[b])) for b in worst])
 
 
 def _parts(record: Record) -> Sequence[KindRecipe]:
+    """Return the recipe of each kind of gap; none if the record has no recipe."""
     return () if record.recipe is None else record.recipe.parts
 
 
@@ -136,6 +137,10 @@ def _words(
     weights: Sequence[Sequence[Sequence[float]]],
     errors: Errors,
 ) -> BlendWords:
+    """Describe one blend.
+
+    weights: (candidates, distances, band groups).
+    """
     by_distance = np.mean(weights, axis=2)  # mean over band groups: (candidates, distances)
     squares = errors.by_distance or ()
     tried = [d for d, square in enumerate(squares) if square is not None]

@@ -175,10 +175,11 @@ def differences(values: Floats) -> Differences:
 
 
 def angles(a: Floats, b: Floats, where: Bools) -> Floats:
-    """Angle (rows, cols) in degrees between the spectra of a pixel; NaN if it has none in `where`.
+    """Return the angle (rows, cols) in degrees between the spectra of each pixel.
 
-    Computed as 2 atan2(|u - v|, |u + v|) of the unit vectors u and v, which is exactly 0 for equal
-    spectra; the arc cosine of a rounded product is not.
+    NaN for pixels where no band is in `where`.  Computed as 2 atan2(|u - v|, |u + v|) of the unit
+    vectors u and v, which is exactly 0 for equal spectra; the arc cosine of a rounded product is
+    not.
     """
     finite = np.isfinite(a) & np.isfinite(b)
     u, v = (np.where(finite, x, 0.0) for x in (a, b))
@@ -199,17 +200,19 @@ def scored(a: Side, b: Side, truth: Cube, both: Bools) -> list[ScoreRow]:
         return rows
     calibration_a, calibration_b = (_calibration(side, with_gaps(truth), both) for side in (a, b))
     cover = calibration_a.covered_80, calibration_b.covered_80
-    off = (abs(c - COVER) for c in cover)
-    rows.append(ScoreRow("80 % intervals cover, share", *cover, _better(*off)))
+    deviations = (abs(c - COVER) for c in cover)
+    rows.append(ScoreRow("80 % intervals cover, share", *cover, _better(*deviations)))
     return [*rows, _row("CRPS of the error bars", calibration_a.crps, calibration_b.crps, 1.0)]
 
 
 def _calibration(side: Side, truth: Floats, both: Bools) -> metrics.Calibration:
+    """Score the error bars of a fill on the entries that both have filled."""
     sigma = np.where(both, np.nan if side.sigma is None else side.sigma, np.nan)
     return metrics.calibration(side.values, truth, sigma, provenance.intervals_of(side.path))
 
 
 def _row(label: str, a: float, b: float, sign: float) -> ScoreRow:
+    """Return the row of one score; sign: 1 if smaller is better, -1 if larger is."""
     return ScoreRow(label, a, b, _better(sign * a, sign * b))
 
 

@@ -68,6 +68,8 @@ def bar_html(reading: Reading) -> str:
 
 
 class Thumbnail(NamedTuple):
+    """A small picture of a cube."""
+
     caption: str
     image: plots.Pixels
 
@@ -87,6 +89,7 @@ def html(result: Result) -> str:
 
 
 def _figure(picture: Thumbnail) -> str:
+    """Return a thumbnail as HTML, with the image embedded."""
     source = b64encode(plots.png_of(picture.image)).decode()
     caption = escape(picture.caption)
     return (

@@ -84,6 +84,7 @@ def _pictures(found: Compared) -> list[Figure]:
 
 
 def _picture(name: str, values: Floats, limits: Floats) -> Figure:
+    """Picture of three bands (3, rows, cols)."""
     image = plots.composite(values, (0, 1, 2), np.isfinite(values), limits)
     return Figure(plots.png_of(image), f"{name} in three bands", name, pixels=True)
 
@@ -104,6 +105,7 @@ def _maps(found: Compared) -> list[Figure]:
 
 
 def _map(values: Floats, words: str, unit: str) -> Figure:
+    """Map of values (rows, cols), coloured from 0 to their 99th percentile."""
     top = float(np.nanpercentile(values, 99)) if np.isfinite(values).any() else 0.0
     caption = f"Where they differ: {words}, from 0 (dark blue) to {top:.2g}{unit} or more (yellow)."
     image = plots.heat(_thinned(values), max(top, 1e-9))
@@ -116,6 +118,7 @@ def _spectra(found: Compared) -> list[Figure]:
 
 
 def _spectrum(found: Compared, row: int, col: int) -> Figure:
+    """Plot of the spectra of both fills, and of the truth if known, at one pixel."""
     curves = [_curve("A", found.a, row, col), _curve("B", found.b, row, col)]
     if found.truth is not None:
         curves.append(plots.Curve("Truth", found.truth[:, row, col]))
@@ -131,7 +134,7 @@ def _curve(name: str, side: Side, row: int, col: int) -> plots.Curve:
 
 
 def _thinned(values: Floats) -> Floats:
-    """Take every n-th row and column of (..., rows, cols), as the report does for large scenes."""
+    """Subsample (..., rows, cols) to about `PIXELS` pixels, as the report does."""
     rows, cols = values.shape[-2:]
     thin = slice(None, None, int(np.ceil(np.sqrt(max(1.0, rows * cols / PIXELS)))))
     return values[..., thin, thin]

@@ -1,7 +1,6 @@
 """Figures of a cube before and after a fill, of spectra, and of the loss of a training.
 
-Figures are built without pyplot, so that no global state changes and any thread may draw.  Arrays
-are (bands, rows, cols).
+Figures avoid the global state of pyplot, so any thread may draw.  Arrays: (bands, rows, cols).
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ Pixels = NDArray[np.uint8]
 # Colours of Okabe and Ito, which remain distinct for any colour vision.
 BLACK, ORANGE, BLUE = "#000000", "#E69F00", "#0072B2"
 PLAIN, SKY_RGB, BLUE_RGB, ORANGE_RGB = (221,) * 3, (86, 180, 233), (0, 114, 178), (230, 159, 0)
-GAP_COLOUR = (204, 121, 167)  # their reddish purple, which is rare in scenes
+GAP_COLOUR = (204, 121, 167)  # their reddish purple, a rare colour in scenes
 
 WIDTH = 12.0  # inches
 DPI = 130  # 1560 pixels wide
 MAX_BYTES = 400_000
 TARGETS_NM = (650.0, 550.0, 450.0)  # red, green, blue
 
-# Positions of red, green and blue as shares of the band axis, without wavelengths, as in typical
-# sensors: above 150 bands AVIRIS-like (400-2500 nm), above 40 VNIR (400-1000 nm), below that
-# visible light or few chosen bands.
+# Positions of red, green and blue as shares of the band axis, for cubes without wavelengths.  They
+# suit typical sensors: with more than 150 bands AVIRIS-like (400-2500 nm), with more than 40 VNIR
+# (400-1000 nm), with fewer visible light or a few selected bands.
 SHARES = ((150, (0.125, 0.075, 0.045)), (40, (0.45, 0.28, 0.1)), (0, (0.85, 0.5, 0.15)))
 
 NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
@@ -113,9 +112,10 @@ def heat(values: Array, top: float) -> Pixels:
 
 
 def whereabouts(filled: Bools, left: Bools) -> Pixels:
-    """Map (rows, cols, 3): grey measured, blue filled (light: at most half the bands), orange left.
+    """Return a map (rows, cols, 3) of the filled and the missing pixels.
 
-    filled, left: (bands, rows, cols).
+    Grey: measured.  Light blue: filled in at most half of the bands.  Blue: filled in more bands.
+    Orange: still missing in some band.  filled, left: (bands, rows, cols).
     """
     share = filled.mean(axis=0)
     image = np.full((*share.shape, 3), PLAIN, np.uint8)
@@ -323,7 +323,7 @@ def _draw_image(
     axis.set_title(view.name, fontsize=14)
     axis.set(xticks=[], yticks=[], anchor="N")
     has_curve = view.valid[:, at[0], at[1]].any()
-    axis.plot(at[1], at[0], "o", ms=12, mfc="none", mec="white", mew=2.5)  # seen on any ground
+    axis.plot(at[1], at[0], "o", ms=12, mfc="none", mec="white", mew=2.5)  # visible on any colour
     if has_curve:
         axis.plot(at[1], at[0], "o", ms=9, mfc=COLOURS.get(view.name, BLACK), mec="none")
 
@@ -345,9 +345,9 @@ def _draw_spectra(
             colour, (style, width) = COLOURS.get(name, BLACK), STYLES.get(name, OTHER)
             axis.plot(*_broken(x, y), style, color=colour, lw=width, ms=4, label=name)
             if sigma is not None:
-                at, low = _broken(x, y - sigma)
+                xs, low = _broken(x, y - sigma)
                 high = _broken(x, y + sigma)[1]
-                axis.fill_between(at, low, high, color=colour, alpha=0.25, lw=0, label="± 1 σ")
+                axis.fill_between(xs, low, high, color=colour, alpha=0.25, lw=0, label="± 1 σ")
     axis.set_xlabel("Band" if nm is None else "Wavelength (nm)", fontsize=13)
     axis.set_ylabel("Value", fontsize=13)
     axis.tick_params(labelsize=12)
@@ -358,7 +358,7 @@ def _draw_spectra(
 
 
 def _broken(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Sort a curve by x, with NaN where bands were cut out, so that no line crosses the hole."""
+    """Sort a curve by x, and insert NaN where bands were cut out, so that the line breaks."""
     order = np.argsort(x)
     x, y = x[order], y[order]
     steps = np.diff(x)

@@ -14,7 +14,7 @@ MEANING = {
     "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
     "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
     "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
-}  # by score: label, unit, meaning; in the order of the page
+}  # score: (label, unit, meaning), in the order of the page
 ENDS = ("nrmse_low", "nrmse_high")  # interval of the expected NRMSE, shown next to it
 
 
@@ -31,11 +31,15 @@ def meaning(name: str) -> tuple[str, str, str]:
 
 
 def scored(name: str, value: float | None) -> str:
+    """Return a score with its unit as text; – for None."""
     return "–" if value is None else f"{value:.3g}{meaning(name)[1]}"
 
 
 def foreseen(name: str, scores: Mapping[str, float | None]) -> str:
-    """Return an expected score as text, with the interval of the true one in 80 % of the scenes."""
+    """Return an expected score as text, with its interval in parentheses if it has one.
+
+    The interval contains the true score in 80 % of the scenes.
+    """
     low, high = (scores.get(f"{name}_{end}") for end in ("low", "high"))
     interval = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
     return scored(name, scores.get(name)) + interval

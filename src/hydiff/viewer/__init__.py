@@ -45,8 +45,8 @@ def view(
 
     pn.extension(inline=True)  # nothing is fetched from elsewhere
     if isinstance(data, str | Path):
-        fill, whole = (None if p is None else Path(p) for p in (filled, truth))  # type: ignore[arg-type]
-        scene = scene_layers.from_files(Path(data), fill, whole)
+        fill, clean = (None if p is None else Path(p) for p in (filled, truth))  # type: ignore[arg-type]
+        scene = scene_layers.from_files(Path(data), fill, clean)
     else:
         scene = scene_layers.from_data(data, filled, truth)  # type: ignore[arg-type]
     target = None if output is None else Path(output)
@@ -54,5 +54,6 @@ def view(
 
 
 def need_panel() -> None:
+    """Raise BadValue if Panel is not installed."""
     if find_spec("panel") is None:
         raise BadValue('the viewer needs Panel, which is not installed: pip install "hydiff[view]"')

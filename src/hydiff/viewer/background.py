@@ -32,12 +32,14 @@ class Queue:
         self.ticker: Any = None
 
     def add(self, job: PageJob) -> None:
+        """Append a job, and start it if no other is running."""
         self.jobs.append(job)
         if self.work is None:
             self.begin()
         self.say()
 
     def begin(self) -> None:
+        """Start the first job, and check it regularly."""
         self.work = self.jobs[0].begin()
         self.ticker = pn.state.add_periodic_callback(self.look, period=TICK)
 

@@ -41,12 +41,14 @@ SAMPLES = {
 
 
 def title(scene: ViewedScene) -> str:
+    """Return the heading of the page: name, shape and data type of the scene."""
     bands, rows, cols = scene.cube.shape
     size = f"{bands} bands × {rows} rows × {cols} columns, {scene.cube.dtype}"
     return f"<h1>{escape(scene.name)}</h1><p>{escape(size)}</p>"
 
 
 def band_name(cube: Cube, band: int) -> str:
+    """Name a band by its number from 1, with its wavelength and whether it is bad."""
     nm = images.nanometres(cube)
     details = [] if nm is None or not np.isfinite(nm[band]) else [f"{nm[band]:.0f} nm"]
     details += [] if cube.good_bands[band] else ["bad"]

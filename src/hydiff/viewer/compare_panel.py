@@ -80,6 +80,7 @@ class ComparePanel:
             self.take(self.chosen())
 
     def chosen(self, right: str | None = None) -> ViewedScene:
+        """Return the scene of a fill, by default of the chosen one, with the chosen left layer."""
         c = self.desk.controls
         scene = self.desk.fills.get(right or c.right.value, self.desk.source)
         other = None if c.left.value == BEFORE else self.desk.sides()[c.left.value]
@@ -105,6 +106,7 @@ class ComparePanel:
         c.compared.text = captions.paragraphs(*lines)
 
     def small(self) -> SmallPicture:
+        """Return a new small picture, which shows the same part as the others."""
         return SmallPicture(self.x_range, self.y_range, self.aspect)
 
     def draw_row(self, name: str) -> str:
@@ -134,6 +136,9 @@ class ComparePanel:
 
 
 def spread(plane: Floats) -> float:
-    """Root mean square of finite values except 0, the difference of entries that both measured."""
+    """Return the root mean square of the finite values that are not 0.
+
+    A difference of exactly 0 is that of a measured entry, which both layers have.
+    """
     values = plane[np.isfinite(plane) & (plane != 0)]
     return float(np.sqrt((values**2).mean())) if values.size else 0.0

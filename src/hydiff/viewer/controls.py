@@ -59,6 +59,7 @@ class Controls:
         self.north.styles = CORNER
 
     def _picture(self, cube: Cube, presets: dict[str, tuple[int, int, int]]) -> None:
+        """Create the widgets that choose the picture; presets: bands (from 0) by name."""
         several = cube.bands > 1
         rgb = next(iter(presets.values()))
 
@@ -82,6 +83,7 @@ class Controls:
         self.png = download("Picture (PNG)", "picture.png")
 
     def _files_and_fills(self, output: Path | None) -> None:
+        """Create the widgets of the three cards."""
         self.tab = pn.widgets.RadioButtonGroup(options=[FILL, COMPARE, OPEN], **WIDE)
         self.method = select("Method", list(running_fill.NAMES))
         self.budget = select("Effort", list(running_fill.BUDGETS), "normal")

@@ -52,6 +52,7 @@ class Curves:
         self.figure.add_layout(self.cursor)
 
     def draw(self, picked: Sequence[Spectrum]) -> None:
+        """Draw the spectra with error bars and filled bands, and fit the y axis to them."""
         curves: dict[str, list[tuple[Any, ...]]] = {n: [] for n in self.lines}
         filled: list[tuple[float, float, str]] = []
         for s, colour in zip(picked, COLOURS, strict=False):

@@ -41,10 +41,11 @@ class FilesPanel:
         self.files = folders.listed(self.below)
         names = list(self.files) or [NONE]
         c.file.param.update(options=names, value=names[0])
-        for press in (c.open_scene, c.open_fill, c.open_reference):
-            press.disabled = not self.files
+        for button in (c.open_scene, c.open_fill, c.open_reference):
+            button.disabled = not self.files
 
     def chosen(self) -> Path:
+        """Return the selected file; BadValue if there is none or it may not be opened."""
         name = self.desk.controls.file.value
         if name not in self.files:
             raise BadValue(NONE)
@@ -78,6 +79,7 @@ class FilesPanel:
 
     @explained
     def take_reference(self, name: str, work: PageWork[tuple[Cube, Layer]]) -> None:
+        """Show the opened reference left of the line, and let fills use it."""
         c = self.desk.controls
         if work.value is None:
             raise BadValue(work.error or f"{name} could not be opened")

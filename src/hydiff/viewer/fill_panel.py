@@ -37,6 +37,7 @@ class FillPanel:
 
     @explained
     def take_method(self, *_: Any) -> None:
+        """Show the settings that apply to the chosen method."""
         c = self.desk.controls
         c.budget.visible = c.method.value == DEFAULT
         c.settings.visible = not c.budget.visible
@@ -62,6 +63,7 @@ class FillPanel:
         self.queue.add(job._replace(watch=partial(self.watch, method)))
 
     def begin(self, *ask: Any) -> RunningFill:
+        """Start a fill in its own thread; ask: the arguments of `RunningFill`."""
         self.previews = 0
         self.desk.controls.stop.disabled = False
         self.desk.progress(0, 1)
@@ -69,6 +71,7 @@ class FillPanel:
 
     @explained
     def stop(self, *_: Any) -> None:
+        """Stop the running fill after its current step."""
         if isinstance(self.queue.work, RunningFill):
             self.queue.work.stop()
             self.desk.busy("Stopping after this step …")
@@ -89,6 +92,7 @@ class FillPanel:
             self.take(replace(source, after=Layer(preview), fills=None))
 
     def finish(self, name: str, work: RunningFill) -> None:
+        """Show the result of a fill under its name, or its error."""
         self.desk.controls.stop.disabled = not isinstance(self.queue.work, RunningFill)
         result, source = work.value, self.desk.source
         if result is None:
@@ -115,6 +119,7 @@ class FillPanel:
 
     @explained
     def save(self, *_: Any) -> None:
+        """Write the shown fill into the folder of the output, under the name in the field."""
         if self.desk.scene.result is None:
             raise BadValue("there is no fill to save yet; press Fill first")
         if self.output is None:

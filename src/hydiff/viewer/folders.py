@@ -17,7 +17,7 @@ MOST = 500  # most files that are listed
 
 
 def listed(folders: Sequence[Path]) -> dict[str, Path]:
-    """List files below these folders that look like cubes, by path from the folder's parent."""
+    """Return at most `MOST` cube files below the folders, by path from the folder's parent."""
     files: dict[str, Path] = {}
     for folder in folders:
         for path in _images(folder):
@@ -39,7 +39,7 @@ def checked(path: Path, folders: Sequence[Path]) -> Path:
 
 
 def _images(folder: Path) -> Iterator[Path]:
-    """Yield images by name, without companion files of fills and headers of listed files."""
+    """Yield cube files by name, without companion files of fills and headers of listed files."""
     for parent, subfolders, names in os.walk(folder):
         stores = [name for name in subfolders if name.lower().endswith(".zarr")]
         subfolders[:] = sorted(set(subfolders) - set(stores))

@@ -17,7 +17,7 @@ GLANCE = 500_000  # most pixels of the overview; larger scenes are subsampled
 PIXELS = 2_000_000  # most pixels of the detail image, and of a saved picture
 SAMPLE = 200_000  # most pixels that percentiles are computed from
 TICKS = 6  # most intervals of a scale
-ON_SCREEN = 450  # approximate px of the longer side of a picture
+ON_SCREEN = 450  # approximate px of the longer side of a picture on the screen
 NEAR = 50.0  # nm: largest distance of a band from the wavelength it is shown for
 # wavelengths of red, green and blue of the presets, in nm
 PRESETS = {
@@ -124,7 +124,7 @@ def opaque(image: Pixels, ground: str) -> Pixels:
 
 
 def outlined(missing: Bools) -> Bools:
-    """Return the inner rim of the gaps, wide enough to be seen, enlarged if the image is small."""
+    """Return the inner rim of the gaps, a few px wide on the screen; a small mask is enlarged."""
     times = max(1, ON_SCREEN // max(missing.shape))
     fine = missing.repeat(times, axis=0).repeat(times, axis=1)
     inner = fine

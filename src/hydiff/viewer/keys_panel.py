@@ -30,6 +30,7 @@ class KeysPanel:
 
     @explained
     def answer(self) -> None:
+        """Handle the key that the browser has sent."""
         c, data = self.desk.controls, self.pressed.data
         key: str = data["key"][0]
         if key == "Enter":

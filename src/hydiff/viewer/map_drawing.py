@@ -28,7 +28,7 @@ class MapDrawing:
             figure.multi_line("xs", "ys", source=self.lines, **light),
             figure.text("x", "y", "text", source=self.labels, **LABEL),
         ]
-        self.fixed: list[Any] = []
+        self.fixed: list[Any] = []  # the scale bar, if the length of a pixel is known
         self.cube: Cube | None = None
 
     def take(self, cube: Cube) -> None:
@@ -49,12 +49,13 @@ class MapDrawing:
         self.labels.data = columns([(*line.at, line.text) for line in lines], ("x", "y", "text"))
 
     def show(self, wanted: bool) -> None:
+        """Show or hide the grid lines and the scale bar."""
         for part in (*self.parts, *self.fixed):
             part.visible = wanted
 
 
 def scale_bar(columns_in_sight: Any, metres: float) -> Any:
-    """Return a scale bar; metres: length of a pixel."""
+    """Return a scale bar that follows the range of columns in view; metres: length of a pixel."""
     length = models.Range1d(0, metres)  # the columns in view, in m
     args = {"columns": columns_in_sight, "length": length, "metres": metres}
     follow = "length.setv({start: metres * columns.start, end: metres * columns.end})"

@@ -16,7 +16,7 @@ from hydiff.errors import HydiffError
 from hydiff.io import maps
 from hydiff.viewer.images import Stretch, round_numbers
 
-DEGREE = 111_320.0  # m along a meridian, and along the equator
+DEGREE = 111_320.0  # m per degree along a meridian, and along the equator
 EDGE = 0.12  # share of the width at the right edge where a label would be cut off
 LABEL = 0.02  # distance of a label from the edge, as a share of the height in view
 
@@ -50,7 +50,9 @@ def graticule(transform: tuple[float, ...], box: Box) -> list[GridLine]:
         return []
     to_picture, origin = np.linalg.inv(to_map), np.array([c, f])
     corners = [(x, y) for x in (box.left, box.right) for y in (box.top, box.bottom)]
-    low, high = (pick(np.array(corners) @ to_map.T + origin, axis=0) for pick in (np.min, np.max))
+    low, high = (
+        extremum(np.array(corners) @ to_map.T + origin, axis=0) for extremum in (np.min, np.max)
+    )
     lines = []
     for axis in (0, 1):
         for value in round_numbers(Stretch(float(low[axis]), float(high[axis]))):
@@ -88,7 +90,10 @@ def _inside(ends: Floats, box: Box) -> Floats | None:
 
 
 def north(cube: Cube) -> float | None:
-    """Return the direction of increasing map y, in degrees clockwise from the picture's top."""
+    """Return the direction of increasing map y, in degrees clockwise from the top of the picture.
+
+    None if the cube has no usable transform.
+    """
     if cube.transform is None:
         return None
     a, b, _, d, e, _ = cube.transform[:6]

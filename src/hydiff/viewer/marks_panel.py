@@ -22,6 +22,7 @@ class MarksPanel:
 
     @explained
     def mark_text(self, *_: Any) -> None:
+        """Mark the rectangle that was typed as rows and columns."""
         field = self.desk.controls.rectangle
         if field.value.strip():
             self.mark(box(*ranges_of(field.value)))
@@ -29,6 +30,7 @@ class MarksPanel:
 
     @explained
     def mark(self, outline: Outline) -> None:
+        """Mark the pixels inside an outline as a gap of all bands."""
         if not enclosed(*outline, self.shape).any():
             raise BadValue("that marks no pixel of the picture; draw inside it")
         if not among(outline, self.outlines):
@@ -37,6 +39,7 @@ class MarksPanel:
 
     @explained
     def unmark(self, *_: Any) -> None:
+        """Remove the latest mark."""
         self.outlines = self.outlines[:-1]
         self.draw()
 

@@ -8,7 +8,7 @@ Everything drawn on a canvas is also described in text next to it.
 Each part of the page has a panel, an attribute of `Page`: looking (the picture), picking (spectra
 and means), marking (gaps marked by hand), working (fills started here), comparing (fills),
 flickering (samples), opening (files), following (a fill by tiles in another process).  They share
-the `PageState`, called desk, and the queue of jobs.
+the `PageState`, in their attribute `desk`, and the queue of jobs.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ class Window:
         self.show(replace(scene, observed=observed), output)
         if pn.state.curdoc is not None:
             pn.state.curdoc.template = code("page.html")
-            for event, answer in ((DocumentReady, "ready.js"), (ConnectionLost, "lost.js")):
-                pn.state.curdoc.js_on_event(event, CustomJS(code=code(answer)))
+            for event, script in ((DocumentReady, "ready.js"), (ConnectionLost, "lost.js")):
+                pn.state.curdoc.js_on_event(event, CustomJS(code=code(script)))
             pn.state.on_session_destroyed(lambda _: self.page.queue.end())
 
     def show(self, scene: ViewedScene, output: Path | None) -> None:
+        """Replace the page; output: the file that “Save” proposes, None for no saving."""
         self.page = Page(scene, output, self.layout, self.folders, self.open)
         self.layout.objects = [self.page.arranged]
 
@@ -123,7 +124,7 @@ class Page:
         c, figure = self.controls, self.picture.figure
         for widget in (c.show, c.palette, c.band, *c.rgb, c.stretch):
             widget.param.watch(self.draw, "value")
-        for widget, answer in (
+        for widget, handler in (
             (c.preset, self.looking.take_preset),
             (c.gaps, self.looking.take_gaps),
             (c.map, self.looking.take_map),
@@ -135,8 +136,8 @@ class Page:
             (c.right, self.comparing.choose),
             (c.tab, self.turn),
         ):
-            widget.param.watch(answer, "value")
-        for press, answer in (
+            widget.param.watch(handler, "value")
+        for button, handler in (
             (c.add, lambda _: self.picking.pick(c.row.value, c.col.value)),
             (c.clear, self.picking.forget),
             (c.reread, self.read_again),
@@ -149,7 +150,7 @@ class Page:
             (c.stop, self.working.stop),
             (c.save, self.working.save),
         ):
-            press.on_click(answer)
+            button.on_click(handler)
         c.drag.jscallback(value=TAKE, args={"tools": self.picture.tools})
         c.png.callback, c.csv.callback = self.looking.as_png, self.picking.as_csv
         figure.on_event(Tap, lambda e: self.picking.pick(int(np.floor(e.y)), int(np.floor(e.x))))
@@ -159,6 +160,7 @@ class Page:
 
     @explained
     def draw(self, *_: Any) -> None:
+        """Draw the picture, the values of the spectra, the samples and the small pictures."""
         self.looking.draw()
         self.picking.describe(self.looking.choice().bands[0])
         self.flickering.draw()
@@ -176,16 +178,16 @@ class Page:
     def turn(self, *_: Any) -> None:
         """Show the chosen card."""
         c = self.controls
-        for name, shown in ((FILL, c.fill_card), (COMPARE, c.compare_card), (OPEN, c.open_card)):
-            shown.visible = c.tab.value == name
+        for name, card in ((FILL, c.fill_card), (COMPARE, c.compare_card), (OPEN, c.open_card)):
+            card.visible = c.tab.value == name
         self.comparing.draw()
 
     def enclose(self, event: Any) -> None:
         """Use a drawn outline: mark it as a gap, or show the mean spectrum of its pixels."""
         if event.final:
-            gap = self.controls.drag.value in (GAP_BOX, GAP_SHAPE)
-            answer = self.marking.mark if gap else self.picking.mean
-            answer(outlines.drawn(event.geometry))
+            is_gap = self.controls.drag.value in (GAP_BOX, GAP_SHAPE)
+            handler = self.marking.mark if is_gap else self.picking.mean
+            handler(outlines.drawn(event.geometry))
 
     def take(self, scene: ViewedScene) -> None:
         """Show a scene in all panels."""
@@ -204,5 +206,6 @@ class Page:
 
     @explained
     def read_again(self, *_: Any) -> None:
+        """Read the shown values again, for a file that has changed."""
         self.desk.alert()
         self.take(self.desk.scene)

@@ -73,7 +73,7 @@ def result_of(scene: ViewedScene) -> Result:
 
 
 def explained(method: Callable[..., None]) -> Callable[..., None]:
-    """Decorate an event handler: its changes are sent together, and errors become an alert."""
+    """Decorate an event handler: send its changes together, and show its errors as an alert."""
 
     @wraps(method)
     def answer(panel: Any, *args: Any) -> None:

@@ -27,6 +27,7 @@ class PageWork(Generic[T]):
         return self._thread.is_alive()
 
     def wait(self, seconds: float | None = None) -> None:
+        """Wait until the work is done, at most this long; None waits without limit."""
         self._thread.join(seconds)
 
     def stop(self) -> None:

@@ -42,7 +42,7 @@ class Picture:
         self.marks = ColumnDataSource({"xs": [], "ys": []})
         self.regions = ColumnDataSource({"xs": [], "ys": [], "colour": []})
         self.at = ColumnDataSource({"row": [-1], "col": [-1]})  # the pixel under the mouse
-        self.sight = ColumnDataSource({name: [0.0] for name in Sight._fields})
+        self.sight = ColumnDataSource({name: [0.0] for name in Sight._fields})  # the part in view
         aspect = {"match_aspect": True, "aspect_ratio": float(np.clip(cols / rows, 0.7, 2.2))}
         self.figure = figure(
             name="picture figure",
@@ -58,7 +58,7 @@ class Picture:
             **LOOK,
         )
         quiet(self.figure)
-        self.figure.min_border_left = 66  # so that longer numbers do not move the frame
+        self.figure.min_border_left = 66  # constant, so that longer numbers do not move the frame
         self.figure.grid.visible = False
         self.leave(BELOW)
         self.glance = Sheet(self.figure, "picture", whole)
@@ -87,15 +87,16 @@ class Picture:
             axis.js_on_change("end", send)
 
     def _marks(self) -> None:
+        """Add gaps marked by hand, outlines of regions, numbered pixels, and the keyboard cross."""
         edge: dict[str, Any] = {"line_color": "white", "line_width": 2}
         self.patches = self.figure.patches("xs", "ys", source=self.marks, color=GAPS, **edge)
         outline: dict[str, Any] = {"fill_alpha": 0.0, "line_width": 3, "line_color": "colour"}
         self.figure.patches("xs", "ys", source=self.regions, **outline)
-        at: dict[str, Any] = {"x": "x", "y": "y", "source": self.markers}
-        self.figure.scatter(**at, size=18, fill_color="colour", **edge)
+        position: dict[str, Any] = {"x": "x", "y": "y", "source": self.markers}
+        self.figure.scatter(**position, size=18, fill_color="colour", **edge)
         middle = {"text_align": "center", "text_baseline": "middle"}
         bold = {"text_font_size": "12px", "text_font_style": "bold", "text_color": "white"}
-        self.figure.text(**at, text="number", **middle, **bold)
+        self.figure.text(**position, text="number", **middle, **bold)
         cross: dict[str, Any] = {"marker": "cross", "size": 22, "line_width": 2}
         self.cursor = ColumnDataSource({"x": [], "y": []})  # the cross of the keyboard
         for colour, width in (("black", 4), ("white", 2)):
@@ -103,10 +104,11 @@ class Picture:
             self.figure.scatter("x", "y", source=self.cursor, **cross)
 
     def _tools(self) -> None:
+        """Add the tools of the mouse: moving, marking gaps, outlining regions, zooming."""
         box = models.BoxSelectTool(renderers=[], visible=False)
         shape = models.LassoSelectTool(renderers=[], continuous=False, visible=False)
         mean_box, mean_shape = box.clone(), shape.clone()
-        # all but the first are chosen with a control next to the picture
+        # a control next to the picture selects one of these; only the first is in the toolbar
         self.tools: dict[str, Any] = {MOVE: models.PanTool(), GAP_BOX: box, GAP_SHAPE: shape}
         self.tools |= {MEAN_BOX: mean_box, MEAN_SHAPE: mean_shape}
         zooms = models.BoxZoomTool(match_aspect=True), models.WheelZoomTool(), models.ResetTool()
@@ -114,15 +116,16 @@ class Picture:
         self.figure.toolbar.active_drag = self.tools[MOVE]
 
     def _swipe(self, cols: int, rows: int) -> None:
+        """Add the swipe line with its grip, and the slider at the upper edge that moves it."""
         look: dict[str, Any] = {"sizing_mode": "stretch_width", "stylesheets": [code("swipe.css")]}
         look |= {"title": "Swipe, before | after at column", "styles": BAR}
         self.slider = models.Slider(start=0, end=cols, value=cols // 2, step=1, **look)
         # white on black is visible on any background
-        at: dict[str, Any] = {"location": cols // 2, "dimension": "height"}
-        at |= {"level": "underlay"}  # drawn over the images, under the markers
+        span_style: dict[str, Any] = {"location": cols // 2, "dimension": "height"}
+        span_style |= {"level": "underlay"}  # drawn over the images, under the markers
         self.line = [
-            models.Span(**at, line_color="black", line_width=6, line_alpha=0.75),
-            models.Span(**at, line_color="white", line_width=2.5, editable=True),
+            models.Span(**span_style, line_color="black", line_width=6, line_alpha=0.75),
+            models.Span(**span_style, line_color="white", line_width=2.5, editable=True),
         ]
         for span in self.line:
             self.figure.add_layout(span)
@@ -137,8 +140,8 @@ class Picture:
         args = {"slider": self.slider, "spans": self.line, "grip": self.grip}
         self.compose = []
         for sheet in (self.glance, self.detail):
-            both = {**args, "pair": sheet.pair, "shown": sheet.shown}
-            self.compose.append(CustomJS(args=both, code=code("swipe.js")))
+            sheet_args = {**args, "pair": sheet.pair, "shown": sheet.shown}
+            self.compose.append(CustomJS(args=sheet_args, code=code("swipe.js")))
             sheet.pair.js_on_change("data", self.compose[-1])
             self.slider.js_on_change("value", self.compose[-1])
         self.slider.js_on_change("value", CustomJS(args=args, code=code("line.js")))
@@ -154,6 +157,7 @@ class Picture:
         self.glance.pair.js_on_change("data", stop)  # another picture is shown there now
 
     def flicker(self, pictures: Sequence[Pixels]) -> None:
+        """Let samples (rows, cols, 4) take turns right of the line; without any, show the fill."""
         if len(pictures) or len(self.turns.data["after"]):
             self.turns.data = {"after": [images.packed(picture) for picture in pictures]}
 
@@ -191,6 +195,7 @@ class Picture:
         self.patches.visible = how != HIDDEN
 
     def put_markers(self, picked: Sequence[Spectrum]) -> None:
+        """Show the numbers of picked pixels, and the outlines of regions, in their colours."""
         coloured = list(zip(picked, COLOURS, strict=False))
         rows = [(s.col + 0.5, s.row + 0.5, c, str(i)) for i, (s, c) in enumerate(coloured, 1)]
         self.markers.data = columns(rows, ("x", "y", "colour", "number"))

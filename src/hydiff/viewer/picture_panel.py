@@ -46,6 +46,7 @@ class PicturePanel:
             show.options = maps
 
     def choice(self) -> Choice:
+        """Return the picture as chosen in the controls."""
         c = self.desk.controls
         bands = [c.band.value - 1 if self.desk.scene.cube.bands > 1 else 0]
         if c.show.value == COMPOSITE:
@@ -81,6 +82,7 @@ class PicturePanel:
             self.sharpener = pn.state.add_periodic_callback(self.sharpen, period=SOON, count=1)
 
     def sight(self) -> Sight:
+        """Return the part in view, as last sent by the browser."""
         data = self.picture.sight.data
         return Sight(*(float(data[name][0]) for name in Sight._fields))
 
@@ -97,6 +99,7 @@ class PicturePanel:
 
     @explained
     def hover(self) -> None:
+        """Show the values of the pixel under the mouse, in all layers."""
         c, at, step = self.desk.controls, self.picture.at.data, self.whole.step
         row, col = int(at["row"][0]), int(at["col"][0])
         if not self.inside(row, col):
@@ -117,16 +120,19 @@ class PicturePanel:
 
     @explained
     def take_preset(self, *_: Any) -> None:
+        """Move the band sliders to the chosen preset."""
         c = self.desk.controls
         for slider, band in zip(c.rgb, self.presets.get(c.preset.value, ()), strict=False):
             slider.value = band + 1
 
     @explained
     def take_gaps(self, *_: Any) -> None:
+        """Mark the gaps in the chosen way."""
         self.picture.mark_gaps(self.desk.controls.gaps.value)
 
     @explained
     def take_map(self, *_: Any) -> None:
+        """Show or hide the map lines and the north arrow."""
         self.picture.map.show(self.desk.controls.map.value)
         self.desk.controls.north.visible = self.desk.controls.map.value
 

@@ -14,7 +14,11 @@ from hydiff.viewer.spectra import Spectrum
 
 
 def mean_spectrum(scene: ViewedScene, inside: Bools, outline: tuple[Array, Array]) -> Spectrum:
-    """Return the mean spectrum of the pixels inside (rows, cols), for each version of the scene."""
+    """Return the mean spectrum over a region, for each version of the scene.
+
+    inside: (rows, cols) True in the region.  outline: columns and rows of its corners.  Errors of
+    the means take longer and are left out, see `error_of_mean`.
+    """
     rows, cols = np.nonzero(inside)
     middle = int(np.argmin(np.hypot(rows - rows.mean(), cols - cols.mean())))
     before, other, truth = (
@@ -24,17 +28,17 @@ def mean_spectrum(scene: ViewedScene, inside: Bools, outline: tuple[Array, Array
     after = None if scene.after is None else _mean(scene.after, inside)
     filled = np.zeros(scene.cube.bands, bool)
     if scene.fills is not None:
-        planes = (scene.fills.plane(band)[inside].any() for band in range(scene.cube.bands))
-        filled = np.fromiter(planes, bool)
-    at = int(rows[middle]), int(cols[middle])
+        any_filled = (scene.fills.plane(band)[inside].any() for band in range(scene.cube.bands))
+        filled = np.fromiter(any_filled, bool)
+    centre = int(rows[middle]), int(cols[middle])
     assert before is not None
-    return Spectrum(*at, before, after, None, truth, filled, other, len(rows), outline)
+    return Spectrum(*centre, before, after, None, truth, filled, other, len(rows), outline)
 
 
 def _mean(layer: Layer, inside: Bools) -> Floats:
     """Return the mean of each band (bands,) over entries that are not missing; NaN without any."""
     spans = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
-    rows, cols = (slice(int(at[0]), int(at[-1]) + 1) for at in spans)
+    rows, cols = (slice(int(span[0]), int(span[-1]) + 1) for span in spans)
     values = layer.block(rows, cols)[:, inside[rows, cols]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # warns for bands without any value

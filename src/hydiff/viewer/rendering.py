@@ -45,7 +45,7 @@ class Sight(NamedTuple):
     bottom: float
     left: float
     right: float
-    high: float
+    high: float  # screen pixels
     wide: float
 
 

@@ -73,6 +73,7 @@ class RunningFill(PageWork[Result]):
         return result
 
     def _step(self, step: Step) -> bool:
+        """Update progress and preview; return True to end the fill with its current estimate."""
         self.done, self.total = step.done, step.total
         self.meter.step(step)
         if self.stopping.is_set():
@@ -108,6 +109,7 @@ def _unscaling(cube: Cube, observed: Bools | None) -> Any:
 
 
 def refuse_large(cube: Cube, method: str) -> None:
+    """Raise BadValue if the cube is too large to be filled in memory."""
     if wanted(cube, Request(method=method), limits(None)):
         raise BadValue(
             "this scene does not fit into memory as one: fill it by tiles in a shell, "

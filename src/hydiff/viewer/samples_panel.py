@@ -54,6 +54,7 @@ class SamplesPanel:
 
     @explained
     def take(self, scene: ViewedScene, work: PageWork[list[Array]]) -> None:
+        """Keep the samples of the fill of a scene, and show them; work: the job that drew them."""
         if work.value is None:
             self.desk.controls.flicker.value = False
             raise BadValue(work.error or "there are no samples")

@@ -37,6 +37,7 @@ class ImageWindow(NamedTuple):
 
     @property
     def cut(self) -> tuple[slice, slice]:
+        """Slices of the rows and columns of the scene."""
         return slice(self.top, self.bottom, self.step), slice(self.left, self.right, self.step)
 
 
@@ -55,6 +56,7 @@ class Fills:
         return cls(np.packbits(filled, axis=0), len(filled), bars)
 
     def plane(self, band: int) -> Bools:
+        """Return the filled entries of a band (rows, cols)."""
         plane: Bools = (self.bits[band // 8] >> (7 - band % 8) & 1).astype(bool)
         return plane
 
@@ -63,6 +65,7 @@ class Fills:
         return np.unpackbits(self.bits, axis=0, count=self.bands).astype(bool)
 
     def at(self, row: int, col: int) -> Bools:
+        """Return the filled entries of a pixel (bands,)."""
         return np.unpackbits(self.bits[:, row, col], count=self.bands).astype(bool)
 
     def sigma_plane(self, band: int) -> Floats:
@@ -100,8 +103,8 @@ class Layer:
 
     cube: Cube
     hidden: Fills | None = None  # filled entries, shown as missing
-    bands: Ints | None = None  # (bands,) for an image of another sensor: its band for each band of
-    #               the scene, -1 for none
+    # (bands,) for an image of another sensor: its band for each band of the scene, -1 for none
+    bands: Ints | None = None
 
     @property
     def foreign(self) -> bool:
@@ -186,20 +189,22 @@ def from_files(
     If `filled` is still being written by tiles, its finished tiles are shown.
     """
     cube = _numbers(io.read(file, var=var), file)
-    whole = None if truth is None else Layer(_like(cube, io.read(truth), truth))
+    true_layer = None if truth is None else Layer(_like(cube, io.read(truth), truth))
     if filled is None:
         fills = read_fills(cube.path or file, cube.shape, cube.mark)
         if fills is None:
-            return ViewedScene(Layer(cube), None, whole, name=file.name, var=var)
-        return ViewedScene(Layer(cube, fills), Layer(cube), whole, fills, file.name, var=var)
+            return ViewedScene(Layer(cube), None, true_layer, name=file.name, var=var)
+        return ViewedScene(Layer(cube, fills), Layer(cube), true_layer, fills, file.name, var=var)
     target = io.envi.data_name(cube, filled)
-    work = provenance.tiles_path(target)
-    if not exists(filled) and work.is_dir():
-        after = Layer(tile_progress.cube(work, cube))
-        return ViewedScene(Layer(cube), after, whole, None, file.name, (target, work), var=var)
+    tile_folder = provenance.tiles_path(target)
+    if not exists(filled) and tile_folder.is_dir():
+        after = Layer(tile_progress.cube(tile_folder, cube))
+        return ViewedScene(
+            Layer(cube), after, true_layer, None, file.name, (target, tile_folder), var=var
+        )
     after = Layer(_like(cube, io.read(filled, var=var), filled))
     fills = read_fills(after.cube.path or filled, cube.shape, after.cube.mark)
-    return ViewedScene(Layer(cube, fills), after, whole, fills, file.name, var=var)
+    return ViewedScene(Layer(cube, fills), after, true_layer, fills, file.name, var=var)
 
 
 def from_data(
@@ -221,6 +226,7 @@ def from_data(
 
 
 def of_result(result: Result) -> ViewedScene:
+    """Return the scene of a fill in memory; its `before` is the cube without the filled entries."""
     fills = Fills.of(result.filled, result.sigma)
     cube = result.cube
     after = Layer(cube)
@@ -266,6 +272,7 @@ def read_fills(path: Path, shape: tuple[int, int, int], mark: Mark | None = None
 
 
 def _numbers(cube: Cube, path: Path | None) -> Cube:
+    """Return the cube; BadValue if it is empty or its values are not real numbers."""
     if cube.dtype.kind not in "iufb" or 0 in cube.shape:
         raise BadValue(
             f"{path or 'the cube'}: {cube.dtype} values of shape {cube.shape} cannot be shown; "
@@ -275,6 +282,7 @@ def _numbers(cube: Cube, path: Path | None) -> Cube:
 
 
 def _like(cube: Cube, other: Cube, path: Path | None) -> Cube:
+    """Return `other`; ShapeMismatch if its shape differs from that of `cube`."""
     if other.shape != cube.shape:
         raise ShapeMismatch(
             f"{path or 'the other cube'} has shape {other.shape}, but the first one {cube.shape} "

@@ -41,6 +41,8 @@ class Foreign(Matcher):
 
 
 class Refused(RequestHandler):
+    """Answers a refused request with status 403."""
+
     def prepare(self) -> None:
         self.set_status(403)
         self.finish("hydiff view answers to this machine only: open the address that it printed\n")

@@ -20,6 +20,8 @@ OPACITY = {SHADED: 0.55, OUTLINED: 1.0}
 
 
 class Sheet:
+    """An image that the browser combines of two, left and right of the line, and its gaps."""
+
     def __init__(self, on: Any, name: str, window: ImageWindow) -> None:
         self.none = np.zeros((0, 0), np.uint32)
         blank, place = np.zeros((1, 1), np.uint32), placed(window)

@@ -44,6 +44,7 @@ class Spectrum(NamedTuple):
 
 
 def pick(scene: ViewedScene, row: int, col: int) -> Spectrum:
+    """Return the spectra of a pixel in each version of the scene."""
     before = scene.before.spectrum(row, col)
     after = None if scene.after is None else scene.after.spectrum(row, col)
     truth = None if scene.truth is None else scene.truth.spectrum(row, col)
@@ -74,7 +75,7 @@ def unit(cube: Cube, band: int = 0) -> str:
 
 
 def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
-    """Sort curves by x, with NaN where bands were cut out, so that no line crosses the hole."""
+    """Sort curves by x, and insert NaN where bands were cut out, so that the lines break."""
     order = np.argsort(x)
     cuts = jumps(x[order])
     return tuple(
@@ -141,6 +142,7 @@ def place(cube: Cube, row: int, col: int) -> str:
 
 
 def number(value: float) -> str:
+    """Return a value as text with five digits; NaN is missing."""
     return "missing" if not np.isfinite(value) else f"{value:.5g}"
 
 
@@ -176,4 +178,5 @@ def as_csv(scene: ViewedScene, picked: Iterable[Spectrum]) -> str:
 
 
 def _cell(values: Floats | None, band: int) -> Any:
+    """Return the value of a band as a CSV cell, empty if there is none."""
     return "" if values is None or not np.isfinite(values[band]) else repr(float(values[band]))

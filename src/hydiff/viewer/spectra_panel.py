@@ -25,7 +25,9 @@ class SpectraPanel:
         self.shape = (desk.scene.cube.shape[1], desk.scene.cube.shape[2])
         self.picked: list[Spectrum] = []
         self.band = 0  # the shown band
-        self.errors: dict[tuple[int, int], Floats] = {}  # errors of means, see `error_of`
+        self.errors: dict[
+            tuple[int, int], Floats
+        ] = {}  # errors of means, by the keys of `error_of`
         self.draw()
 
     def take(self) -> None:
@@ -40,17 +42,20 @@ class SpectraPanel:
 
     @explained
     def pick(self, row: int, col: int) -> None:
+        """Add the spectrum of a pixel; pixels outside of the scene are ignored."""
         if not (0 <= row < self.shape[0] and 0 <= col < self.shape[1]):
             return
         self.desk.controls.row.value, self.desk.controls.col.value = row, col
         self.add(spectra.pick(self.desk.scene, row, col))
 
     def add(self, spectrum: Spectrum) -> None:
+        """Add a spectrum; only the latest ones are kept, as many as there are colours."""
         self.picked = [*self.picked, spectrum][-len(COLOURS) :]
         self.draw()
 
     @explained
     def forget(self, *_: Any) -> None:
+        """Remove all spectra."""
         self.picked = []
         self.draw()
 
@@ -58,6 +63,7 @@ class SpectraPanel:
 
     @explained
     def mean_text(self, *_: Any) -> None:
+        """Add the mean spectrum of the rectangle that was typed as rows and columns."""
         field = self.desk.controls.region
         if field.value.strip():
             self.mean(box(*ranges_of(field.value)))
@@ -65,6 +71,7 @@ class SpectraPanel:
 
     @explained
     def mean(self, outline: Outline) -> None:
+        """Add the mean spectrum of the pixels inside an outline."""
         if not enclosed(*outline, self.shape).any():
             raise BadValue("that encloses no pixel of the picture; draw inside it")
         if not among(outline, (s.outline for s in self.picked if s.outline is not None)):
@@ -84,6 +91,7 @@ class SpectraPanel:
 
     @explained
     def take_error(self, scene: ViewedScene, outline: Outline, work: PageWork[Floats]) -> None:
+        """Add the error bars to a mean spectrum; work: the job that computed them."""
         if work.value is None:
             raise BadValue(f"the mean has no error bar: {work.error}")
         self.errors[error_of(scene, outline)] = work.value

@@ -78,15 +78,16 @@ def _gaps(target: Path, shape: tuple[int, int, int], changed: int) -> Bools:
 def _pieces(
     work: Path, cuts: Grid, planned: list[Tile], gaps: Bools, bands: slice
 ) -> Iterator[tiles.Piece]:
+    """Yield the values of finished tiles in some bands, with their pixels and blending weights."""
     for tile in planned:
-        name = work / f"tile-{tile.number:06d}.npy"
-        if not name.with_suffix(".json").exists():
+        path = work / f"tile-{tile.number:06d}.npy"
+        if not path.with_suffix(".json").exists():
             continue
         try:
-            values = np.array(np.load(name, mmap_mode="r")[0, bands])
+            values = np.array(np.load(path, mmap_mode="r")[0, bands])
         except (OSError, ValueError):  # removed, as the fill has ended
             continue
         rows, cols = np.nonzero(gaps[tile.support])
         weight = tiles.weights(cuts, tile)[rows, cols]
-        at = rows + tile.support[0].start, cols + tile.support[1].start
-        yield tiles.Piece(*at, weight, values)
+        pixels = rows + tile.support[0].start, cols + tile.support[1].start
+        yield tiles.Piece(*pixels, weight, values)

@@ -31,6 +31,7 @@ class TilesPanel:
 
     @explained
     def look(self) -> None:
+        """Show the new tiles, or the output once it exists."""
         if self.desk.scene.unfinished is None:
             return
         output, work = self.desk.scene.unfinished
@@ -49,6 +50,7 @@ class TilesPanel:
             self.take(self.desk.scene)
 
     def finish(self, output: Path) -> None:
+        """Show the output, and stop checking."""
         self.end()
         scene = self.desk.scene
         after, fills = Layer(io.read(output, var=scene.var)), read_fills(output, scene.cube.shape)
@@ -57,6 +59,7 @@ class TilesPanel:
         self.desk.status(f"The fill by tiles is done: this is {output.name}.")
 
     def end(self) -> None:
+        """Stop checking."""
         if self.ticker is not None:
             self.ticker.stop()
 

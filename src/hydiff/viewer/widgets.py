@@ -34,6 +34,7 @@ def text(label: str, example: str) -> Any:
 
 
 def index(label: str, length: int) -> Any:
+    """Return a field for a row or column number below `length`."""
     middle, last = length // 2, length - 1
     return pn.widgets.IntInput(label=label, start=0, end=last, value=middle, width=80, **MARGIN)
 
@@ -43,15 +44,15 @@ def button(label: str, kind: str = "default") -> Any:
 
 
 def download(label: str, filename: str) -> Any:
-    """A button that sends the file made by its `callback` over the connection of the page."""
+    """Return a button that sends the file made by its `callback` over the page's connection."""
     look = {"color": "default", "stylesheets": [LINK], **MARGIN}
     return pn.widgets.FileDownload(label=label, filename=filename, **look)
 
 
 def words(name: str, *styles: str) -> Any:
-    """A text on the page with a CSS class.
+    """Return a text with a CSS class.
 
-    Made by Bokeh, as panes of Panel load their style from the network when they change in a
+    It is made by Bokeh: panes of Panel load their style from the network when they change in a
     notebook.
     """
     return Div(css_classes=[name], stylesheets=[WORDS, *styles], **WIDE)
