@@ -668,3 +668,19 @@ def test_a_note_names_the_engine():
     observed[:, 5] = False
     small = {"method": "ei", "steps": 1, "channels": 4, "scales": 2}
     assert "engine: eager, fp32, CPU" in hydiff.fill(cube, observed, device="cpu", **small).notes
+
+
+@pytest.mark.parametrize("method", ["hydiff-ei", "ei"])
+def test_a_transform_along_the_bands_needs_two_of_them(method):
+    observed = np.ones((16, 20), bool)
+    observed[:, 8:10] = False
+    with pytest.raises(BadValue, match="one usable band"):
+        hydiff.fill(
+            np.random.default_rng(0).random((1, 16, 20)),
+            observed,
+            method=method,
+            transform="scaled-bands",
+            steps=2,
+            channels=4,
+            device="cpu",
+        )

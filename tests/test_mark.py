@@ -303,6 +303,19 @@ def test_a_crop_counts_its_own_entries(tmp_path: Path) -> None:
     assert again.mark.by_band.tolist() == [0.5] and again.mark.share == 0.5
 
 
+def test_a_crop_of_a_fill_of_a_fill_has_its_own_layers(tmp_path: Path) -> None:
+    """Of the first fill only shares are known, so that the mark has layers and no mask."""
+    values = np.random.default_rng(0).random((3, 12, 12)).astype(np.float32)
+    values[:, 4:6] = np.nan
+    before = hydiff.mark.Mark(share=0.1, by_band=np.full(3, 0.1))
+    result = hydiff.fill(Cube(values, mark=before), method="linear", outside="fill")
+    part = result.cube.window(rows=slice(3, 11))
+    assert part.mark.filled is None
+    (path, *_) = io.write(part, tmp_path / "part.zarr")
+    flags = np.asarray(io.read(path).mark.layers["flags"][:, :, :])
+    assert flags.shape == (3, 8, 12) and set(np.nonzero(flags)[1]) == {1, 2}
+
+
 def test_a_map_shows_where(tmp_path: Path) -> None:
     cube = io.read(filled("emit", tmp_path)[1])
     there = ortho(cube)

@@ -620,7 +620,9 @@ def test_requests_that_no_method_can_meet_are_refused_before_the_work(file, tmp_
         assert not (tmp_path / "out.bsq").exists()
 
 
-@pytest.mark.parametrize("left", ["scene.json.node7-12.part", "tile-000003.npy", "seen.bits"])
+@pytest.mark.parametrize(
+    "left", ["scene.json.node7-12.part", "tile-000003.npy", "seen.bits", "sample-0.f4"]
+)
 def test_what_a_kill_left_of_the_folder_is_not_in_the_way(file, tmp_path, left):
     """Killed while the folder came to be, or while it went."""
     work = provenance.tiles_path(tmp_path / "out.bsq")

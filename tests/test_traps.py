@@ -471,6 +471,21 @@ def test_a_finished_batch_is_done_when_it_is_asked_for_again(granules, hydiff_, 
     assert code == 1 and "2 of 3 done" in out and "--overwrite" in out
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"stale": 3}'])
+def test_a_damaged_claim_of_an_archive_is_refused_in_one_line(granules, hydiff_, tmp_path, content):
+    assert hydiff_("fill", "granules/*.tif", "-o", "out", *BATCH)[0] == 0
+    (tmp_path / "out" / "archive.json").write_text(content)
+    code, _, err = hydiff_("fill", "granules/*.tif", "-o", "out", *BATCH, "--overwrite")
+    assert code == 2 and "archive.json is damaged" in err and "Traceback" not in err
+
+
+def test_noise_needs_a_measured_entry():
+    values = np.ones((2, 4, 4), np.float32)
+    values[0] = np.nan
+    with pytest.raises(hydiff.errors.BadValue, match="no good band has a measured entry"):
+        hydiff.gaps.simulate.simulate(Cube(values, good=np.array([True, False])), noise=0.1)
+
+
 def test_a_resume_is_promised_only_where_something_is_kept(tmp_path, capsys):
     kept = tmp_path / "out.tif.tiles"
     for there in (False, True):
@@ -552,6 +567,10 @@ def test_reflectance_is_at_most_one_where_the_file_says_so():
     for attrs, low, high in (
         ({}, 0, np.inf),
         ({"reflectance scale factor": "10000"}, 0, 10000),
+        ({"reflectance scale factor": ["10000", "5000"]}, 0, [10000, 5000]),
+        ({"reflectance scale factor": "none"}, 0, np.inf),
+        ({"data gain values": [0.0, 1.0]}, [-np.inf, 0], np.inf),
+        ({"data gain values": {"a": 1}}, 0, np.inf),
         ({"units": "Surface_Reflectance"}, 0, 1),
         ({"data gain values": [0.5, 0.25], "data units": "radiance"}, 0, np.inf),
         (scaled, [0, 1000], [10000, 11000]),

@@ -332,6 +332,13 @@ def test_bad_bands_are_shaded_and_no_others():
     inside = np.array([any(a <= v <= b for a, b in shades) for v in x])
     np.testing.assert_array_equal(inside, ~good)
     assert len(shades) == 2 and spectra.bad_ranges(x, np.ones(10, bool)) == []
+    x, good = np.append(x, np.nan), np.append(good, False)  # a band without a wavelength
+    assert spectra.bad_ranges(x, good) == shades
+
+
+def test_a_band_without_a_wavelength_hides_no_hole():
+    x = np.array([400.0, 410, 420, 430, 900, 910, 920, np.nan])
+    assert spectra.jumps(x).tolist() == [4]
 
 
 def test_the_error_band_goes_up_and_back():

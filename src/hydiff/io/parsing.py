@@ -13,6 +13,7 @@ import numpy as np
 
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, is_no_memory
 
+ASSUMED_MEMORY = 8e9  # bytes, on systems that do not say what they have
 LARGEST_CHUNK = 512 << 20  # bytes
 INTEGERS = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u"))
 
@@ -59,9 +60,16 @@ def check_count(count: int, bands: int, what: str, path: Path) -> None:
         )
 
 
+def machine_memory() -> float:
+    """Return the bytes of memory of this machine; `ASSUMED_MEMORY` where the system cannot tell."""
+    if not hasattr(os, "sysconf"):  # as on Windows
+        return ASSUMED_MEMORY
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
 def check_room(nbytes: int, path: Path, what: str) -> None:
     """Refuse data that must be in memory as a whole but exceed the memory of this machine."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = machine_memory()
     if nbytes > memory:
         raise BadValue(
             f"{path}: {what} says it holds {nbytes / 1e9:.3g} GB, but this machine has "

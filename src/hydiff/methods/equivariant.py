@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from hydiff.errors import BadValue, UnknownName
-from hydiff.learn import losses, network, transforms
+from hydiff.learn import losses, network, spectral, transforms
 from hydiff.learn.engine import Fit
 from hydiff.learn.losses import Network
 from hydiff.learn.transforms import Warp
@@ -213,6 +213,11 @@ class Draws:
 
 def drawn_by(problem: Measurement, settings: EquivariantSettings) -> Draws:
     """Return the draws for a method that has all these settings."""
+    if settings.transform in spectral.NAMES and problem.y.shape[1] < 2:
+        raise BadValue(
+            f"transform = {settings.transform!r} acts along the bands, and the cube has one usable "
+            "band; choose another one, such as rotation"
+        )
     return Draws(problem, settings, noise=settings.remeasure_noise, reduction=settings.ei_reduction)
 
 

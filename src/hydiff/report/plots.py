@@ -361,7 +361,7 @@ def _broken(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Sort a curve by x, and insert NaN where bands were cut out, so that the line breaks."""
     order = np.argsort(x)
     x, y = x[order], y[order]
-    steps = np.diff(x)
+    steps = np.nan_to_num(np.diff(x))  # a band may lack a wavelength
     holes = 1 + np.flatnonzero(steps > 5 * np.median(steps)) if steps.size else np.array([], int)
     return np.insert(x, holes, np.nan), np.insert(y, holes, np.nan)
 

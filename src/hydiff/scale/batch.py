@@ -297,7 +297,7 @@ def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Map
     """
     path = folder / ASKED
     now = {"order": fingerprint(by_content(request)), "version": versions()["hydiff"]}
-    before = _read_claim(path) if is_there(path) else dict(now)
+    before: dict[str, Any] = _read_claim(path) if is_there(path) else dict(now)
     stale: dict[str, str] = before.get("stale", {})
     if any(before.get(key) != now[key] for key in now):
         if resume or not overwrite:

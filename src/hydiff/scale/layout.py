@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from hydiff.errors import BadValue
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
 from hydiff.io import envi, npz
+from hydiff.io.parsing import machine_memory
 from hydiff.methods import DEFAULT, declared
 from hydiff.request import Request
 from hydiff.scale import tiles
@@ -76,8 +76,7 @@ def limits(
 ) -> Limits:
     """Return limits from command-line values; memory None means half the memory of the machine."""
     if memory is None:
-        machine_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Limits(machine_memory / 2, tile, overlap, processes)
+        return Limits(machine_memory() / 2, tile, overlap, processes)
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", memory.strip(), re.IGNORECASE)
     if size is None or not float(size[1]) > 0:
         raise BadValue(f"`memory='{memory}'`: expected a size such as 2GB or 500MB")

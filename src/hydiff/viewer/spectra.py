@@ -86,7 +86,13 @@ def broken(x: Floats, *curves: Array) -> tuple[Array, ...]:
 def jumps(x: Floats) -> Ints:
     """Return the indices into rising x before which bands were cut out."""
     steps = np.diff(x)
-    return 1 + np.flatnonzero(steps > JUMP * np.median(steps)) if steps.size else np.array([], int)
+    return 1 + np.flatnonzero(steps > JUMP * _typical(steps)) if steps.size else np.array([], int)
+
+
+def _typical(steps: Floats) -> float:
+    """Return the median of the finite steps; 0 if there are none."""
+    finite = steps[np.isfinite(steps)]  # bands may lack a wavelength
+    return float(np.median(finite)) if finite.size else 0.0
 
 
 def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
@@ -97,8 +103,8 @@ def bad_ranges(x: Floats, good: Bools) -> list[tuple[float, float]]:
     """
     order = np.argsort(x)
     x, bad = x[order], ~good[order]
-    half = 0.5 * float(np.median(np.diff(x))) if len(x) > 1 else 0.5
-    return [(float(x[a] - half), float(x[b - 1] + half)) for a, b in runs(bad)]
+    half = 0.5 * _typical(np.diff(x)) if len(x) > 1 else 0.5
+    return [(float(x[a] - half), float(x[b - 1] + half)) for a, b in runs(bad & np.isfinite(x))]
 
 
 def bands_between(x: Floats, sigma: Floats, centre: Floats) -> list[tuple[Floats, Floats]]:
