@@ -16,6 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from hydiff.auto import blend, intervals, usual
+from hydiff.auto import hidden as hidden_entries
 from hydiff.auto.candidates import CLASSICAL, Candidate
 from hydiff.auto.classes import Kinds
 from hydiff.auto.trials import Trial
@@ -53,7 +54,7 @@ class Case:
         band = band.astype(int)
         return Trial(
             residual, band, self.group[band], distance.astype(int), around.astype(float),
-            nothing, angle,
+            nothing, np.ones(len(band)), angle,
         )  # fmt: skip
 
     def by_band(self, square):
@@ -75,7 +76,7 @@ class Case:
 
     def expected(self, errors):
         level = errors.level + np.array(errors.slopes) @ self.around
-        return np.minimum(np.array(errors.by_band)[self.band] * np.exp(level), intervals.MOST)
+        return np.minimum(np.array(errors.by_band)[self.band] * np.exp(level), hidden_entries.MOST)
 
 
 def judged(cases, share=None):
@@ -127,7 +128,7 @@ def ways():
     def all_alike(trial, kinds):
         return np.ones(len(trial.band))
 
-    yield "hidden entries not weighed", [(intervals, "importance", all_alike)], None
+    yield "hidden entries not weighed", [(hidden_entries, "importance", all_alike)], None
 
 
 def write(name, rows):

@@ -24,6 +24,7 @@ from scipy.optimize import minimize
 from hydiff.auto import blend, intervals, usual
 from hydiff.auto.candidates import CLASSICAL, FAST_PRIOR, SPECTRAL
 from hydiff.auto.classes import Around, Kinds
+from hydiff.auto.hidden import MOST, Hidden
 from hydiff.auto.trials import Trial
 from hydiff.bench.statistics import bootstrap
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES, interval_score, repeated_inside
@@ -48,7 +49,8 @@ class UsualCase:
     def __init__(self, path):
         self.scene, self.mask, noise = path.stem.split(".", 2)
         self.place = self.scene.split("_")[0]
-        self.estimated, self.sigma_y = noise.endswith("e"), float(noise.rstrip("e"))
+        self.estimated, self.many = "e" in noise, "m" in noise
+        self.sigma_y = float(noise.rstrip("em"))
         kept = np.load(path)
         self.group, self.varies, self.whole = kept["group"], kept["varies"], bool(kept["whole"])
         self.less, self.share = float(kept["less"]), float(kept["missing"])
@@ -72,23 +74,36 @@ class UsualCase:
 
     def _trial(self, kept, i):
         band = kept[f"band{i}"].astype(int)
-        residual, around, noise = (
-            kept[f"{k}{i}"].astype(float) for k in ("residual", "around", "noise")
+        residual, around, noise, signal = (
+            kept[f"{k}{i}"].astype(float) for k in ("residual", "around", "noise", "signal")
         )
+        noise *= usual.subtracted(len(self.group)) if self.estimated else 1.0
         angle, distance = np.ones((2, int(kept[f"pixels{i}"]))), kept[f"distance{i}"].astype(int)
         gap = kept[f"gap{i}"].astype(int)
         return Trial(
-            residual, band, self.group[band], distance, around, noise, angle, None, gap
+            residual, band, self.group[band], distance, around, noise, signal, angle, None, gap
         )  # fmt: skip
 
     @property
     def noise(self):
         """(bands,) share of the variance."""
-        band = np.concatenate([t.band for t in self.trials])
-        noise = np.concatenate([t.noise for t in self.trials])
-        count = np.bincount(band, minlength=len(self.group))
-        mean = np.bincount(band, noise, len(self.group)) / np.maximum(count, 1)
-        return np.minimum(mean, 1.0)
+        return np.minimum(self.by_band([t.noise for t in self.trials]), 1.0)
+
+    @property
+    def signal(self):
+        """(bands,) variance without noise, as a share of the variance."""
+        return np.maximum(self.by_band([t.signal for t in self.trials]), usual.LEAST_SIGNAL)
+
+    def by_band(self, shares):
+        band, count = np.concatenate([t.band for t in self.trials]), len(self.group)
+        total = np.bincount(band, np.concatenate(shares), count)
+        return total / np.maximum(np.bincount(band, minlength=count), 1)
+
+    def design(self):
+        """Variables of every EVERY-th entry of the gaps."""
+        band, noise, signal = self.band[::EVERY], self.noise, self.signal
+        pooled = usual.pooled_noise(noise[np.unique(band)], signal[np.unique(band)])
+        return usual.design(self.around[:, ::EVERY], noise[band], signal[band], pooled)
 
     def nrmse(self, square):
         count = np.bincount(self.band, minlength=len(self.group))
@@ -112,12 +127,12 @@ class UsualCase:
 
     def expected(self, level, slopes, by_band):
         square = np.array(by_band)[self.band] * np.exp(level + np.array(slopes) @ self.around)
-        return np.minimum(square, intervals.MOST)
+        return np.minimum(square, MOST)
 
     def hidden(self):
         """Without the network of the prior, as `auto` first sees them."""
         residuals = [blend.mixed(t, self.weights.plain) for t in self.trials]
-        return intervals.Hidden.of(self.trials, residuals, self.kinds)
+        return Hidden.of(self.trials, residuals, self.kinds)
 
     def fitted(self):
         """Hidden entries, their expected squares by the folds alone, and the model of these."""
@@ -136,9 +151,7 @@ def cases(folder):
 
 def usual_of(some):
     """Coefficients of `usual.design`: a gamma law for the squares in the gaps, cells alike."""
-    X = np.concatenate(
-        [usual.design(c.around[:, ::EVERY], c.noise[c.band[::EVERY]]) for c in some], axis=1
-    )
+    X = np.concatenate([c.design() for c in some], axis=1)
     square = np.concatenate([c.residual[0, ::EVERY] ** 2 for c in some])
     weight = np.concatenate([np.full(-(-len(c.band) // EVERY), EVERY / len(c.band)) for c in some])
     ridge = np.r_[0.0, np.full(len(X) - 1, RIDGE)]
@@ -263,6 +276,15 @@ def one_more(clean, ratio, shape):
 
 
 def learn(folder):
+    less = [(1 - c.less) * len(c.group) for c in cases(folder) if c.estimated and c.whole]
+    estimated = np.quantile(less, 0.75)
+    with patch.object(usual, "ESTIMATED", estimated):
+        found = learned(folder)
+    found += [("ESTIMATED", estimated)]
+    write("usual.csv", [{"constant": n, "value": f"{v:.4g}"} for n, v in found])
+
+
+def learned(folder):
     every = [c for c in cases(folder) if c.mask not in BY_VALUE]
     whole, partial = [c for c in every if c.whole], [c for c in every if not c.whole]
     coefficients = np.round(usual_of(whole), 2)
@@ -280,9 +302,10 @@ def learn(folder):
         more, copies = one_more(clean, ratio, shape)
         tails *= widened(tails, whole, z)
         power = together(whole, *foreseen(q, evidence), tails)
-    # pixels with some bands get the same tails
+    # pixels with some bands get the same tails; in four places of five they hold for all cells
     square = (rest[-1] / np.mean(np.abs(tails))) ** 2 - np.exp(q[-1]) * rest[-2]
-    width = max(np.quantile(square, 0.8), 1e-3)
+    places = np.array([c.place for c in partial])
+    width = max(np.quantile([square[places == p].max() for p in np.unique(places)], 0.8), 1e-3)
     with_prior = [c for c in whole if len(c.residual) > len(CLASSICAL)]
     gains = [2 * math.log(c.nrmse(c.x**2) / c.nrmse(c.plain**2)) for c in with_prior]
     apart = [
@@ -291,19 +314,19 @@ def learn(folder):
     names = ("level", *Around._fields)
     found = [(f"USUAL {n}", b) for n, b in zip(names, coefficients, strict=False)]
     found += [(f"USUAL noise × {n}", b) for n, b in zip(names, coefficients[5:], strict=False)]
+    found += [(f"USUAL pooled × {n}", b) for n, b in zip(names, coefficients[10:], strict=False)]
     found += [("USUAL signal", coefficients[-1]), ("TRUST", trust), ("BIAS", q[0])]
     found += [*zip(NAMES, np.exp(q[1:]), strict=True), ("PARTIAL", width)]
     found += [("TOGETHER", power)]
     found += [(f"TAILS {p}", t) for p, t in zip(("low", "high"), tails, strict=True)]
     found += [(f"SHAPE {p}", s) for p, s in zip((50, 80, 95), shape, strict=True)]
-    found += [("ESTIMATED", np.quantile([c.less for c in whole if c.estimated], 0.25))]
     found += [("ONE_MORE", more), ("COPIES", copies), ("APART", np.quantile(apart, 0.05))]
     found += [("GAIN mean", np.mean(gains)), ("GAIN scatter", np.std(gains))]
-    write("usual.csv", [{"constant": n, "value": f"{v:.4g}"} for n, v in found])
     print(
         len(whole), "cells with gaps of whole pixels,", len(with_prior), "of them with the prior,",
         len(partial), "with gaps by band",
     )  # fmt: skip
+    return found
 
 
 # ── judge ────────────────────────────────────────────────────────────────────────────────────────
@@ -394,21 +417,26 @@ def by_scene(name, some, values):
 
 def judge(folder, small):
     every = cases(folder)
-    clean = [c for c in every if not c.sigma_y]
+    few, small = [c for c in every if not c.many], cases(small)
     groups = {
-        "whole pixels": [c for c in clean if c.whole and c.mask not in BY_VALUE],
-        "whole pixels, 72 × 72": [
-            c for c in cases(small) if c.whole and not c.sigma_y and c.mask not in BY_VALUE
-        ],
-        "bands": [c for c in clean if not c.whole and c.mask not in BY_VALUE],
-        "σ_y 0.1, given": [c for c in every if c.sigma_y == 0.1 and not c.estimated],
-        "σ_y 0.3, given": [c for c in every if c.sigma_y == 0.3 and not c.estimated],
-        "σ_y 0.1, estimated": [c for c in every if c.sigma_y == 0.1 and c.estimated],
-        "σ_y 0.3, estimated": [c for c in every if c.sigma_y == 0.3 and c.estimated],
-        **{name: [c for c in clean if c.mask == name] for name in BY_VALUE},
+        "whole pixels": without_noise(few, whole=True),
+        "whole pixels, all bands": without_noise([c for c in every if c.many], whole=True),
+        "whole pixels, 72 × 72": without_noise(small, whole=True),
+        "bands": without_noise(few, whole=False),
     }
-    rows = [judged(n, some) for n, some in groups.items() if some]
-    write("foresight_unseen.csv", rows)
+    for many, bands in ((False, ""), (True, ", all bands")):
+        for estimated, known in ((False, "given"), (True, "estimated")):
+            for sigma_y in (0.1, 0.3):
+                kind = (sigma_y, estimated, many)
+                groups[f"σ_y {sigma_y}, {known}{bands}"] = [
+                    c for c in every if (c.sigma_y, c.estimated, c.many) == kind
+                ]
+    groups |= {name: [c for c in few if c.mask == name] for name in BY_VALUE}
+    write("foresight_unseen.csv", [judged(n, some) for n, some in groups.items() if some])
+
+
+def without_noise(some, whole):
+    return [c for c in some if not c.sigma_y and c.whole == whole and c.mask not in BY_VALUE]
 
 
 def write(name, rows):

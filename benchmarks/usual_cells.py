@@ -5,9 +5,10 @@
 
 `usual.py` learns from these cells.  Budget `fast` on a CPU; the network of the prior takes part in
 a third of the cells of `train` and in four masks of `dev`.  Cells of `train` are crops of 64 to 96
-pixels with 3 to 12 bands, which are bands of an image or random mixtures of them.  Those of `dev`
-have every n-th band of a scene, about 8, and all of its pixels, or at most --side rows and columns.
-Masks are of all kinds; noise is known or estimated.  Writes one file FOLDER/NAME.npz for each cell;
+pixels with 3 to 12 bands, which are bands of an image or random mixtures of them; some with noise
+have 30 to 200 mixtures.  Those of `dev` have every n-th band of a scene, about 8, or all, and all
+of its pixels, or at most --side rows and columns.  Masks are of all kinds; noise is known or
+estimated.  Writes one file FOLDER/NAME.npz for each cell;
 existing files are not computed again.
 """
 
@@ -18,10 +19,12 @@ import time
 import zlib
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
 from hydiff.auto import folds as copies
+from hydiff.auto import usual
 from hydiff.auto.candidates import (
     CLASSICAL,
     FAST_PRIOR,
@@ -55,6 +58,7 @@ BY_BAND = ("columns", "pixels")
 BY_VALUE = ("brightest", "darkest", "saturated")  # 2 % of the pixels; 2 % of every band
 NOISE = (0.1, 0.2, 0.3)
 SIDE, BANDS = 144, 12  # side of the largest development scene; most bands of a crop for training
+MANY = (30, 200)  # bands of some crops with noise, as of a hyperspectral sensor
 BLOCK = 16  # px: side of the squares that the place of an entry is rounded to
 
 
@@ -64,10 +68,11 @@ class UsualCell(NamedTuple):
     sigma_y: float = 0.0
     estimated: bool = False
     side: int = SIDE  # px, at most
+    many: bool = False  # bands: all of a development scene, MANY mixtures of those of a crop
 
     @property
     def name(self):
-        noise = f"{self.sigma_y:g}{'e' if self.estimated else ''}"
+        noise = f"{self.sigma_y:g}{'m' if self.many else ''}{'e' if self.estimated else ''}"
         return f"{self.scene}.{self.mask}.{noise}"
 
     @property
@@ -92,10 +97,9 @@ def train_cells():
             yield UsualCell(scene[(i + 4 * j) % 8], mask)
         for j, estimated in enumerate((False, True)):
             for k in range(2):
-                which = (i + 2 * j + k) % len(WHOLE)
-                yield UsualCell(
-                    scene[(i + 3 * k) % 8], WHOLE[which], NOISE[(i + k + j) % 3], estimated
-                )
+                mask, sigma_y = WHOLE[(i + 2 * j + k) % len(WHOLE)], NOISE[(i + k + j) % 3]
+                yield UsualCell(scene[(i + 3 * k) % 8], mask, sigma_y, estimated)
+                yield UsualCell(scene[(i + 3 * k + 1) % 8], mask, sigma_y, estimated, many=True)
         yield UsualCell(scene[i % 8], BY_VALUE[i % 3])
 
 
@@ -105,18 +109,22 @@ def dev_cells(side=SIDE):
         for mask in (*PUBLISHED, "stripes", "slc-off", "blobs", "frames", *BY_BAND, *BY_VALUE):
             if mask not in PUBLISHED or min(scenes.columns(name), side) >= columns_needed(mask):
                 yield UsualCell(name, mask, side=side)
+        if side == SIDE:
+            yield from (UsualCell(name, mask, many=True) for mask in WITH_PRIOR)
     for i, name in enumerate(names):
         for sigma_y in (NOISE[0], NOISE[2]):
             for estimated in (False, True):
                 mask = ("stripes", "blobs", "slc-off")[i % 3]
                 yield UsualCell(name, mask, sigma_y, estimated, side)
+                if side == SIDE:
+                    yield UsualCell(name, mask, sigma_y, estimated, many=True)
 
 
 def truth_of(cell, learning):
     """(bands, rows, cols) on [0, 1]."""
     if not learning:
         x = scenes.load(cell.scene)
-        return x[:: max(len(x) // 8, 1), : cell.side, : cell.side]
+        return x[:: 1 if cell.many else max(len(x) // 8, 1), : cell.side, : cell.side]
     rng = cell.rng
     file = "sentinel2_corners.npz" if cell.scene.endswith("corner") else "sentinel2.npz"
     with np.load(scenes.data_folder() / "train" / file) as images:
@@ -127,13 +135,25 @@ def truth_of(cell, learning):
     side = min(int(rng.choice((64, 64, 80, 96))), *x.shape[1:])
     row, col = (int(rng.integers(n - side + 1)) for n in x.shape[1:])
     x = x[:, row : row + side, col : col + side]
-    if cell.mask not in BY_BAND and rng.random() < 0.5:
+    if cell.many:
+        x = spectra_like(x, rng)
+    elif cell.mask not in BY_BAND and rng.random() < 0.5:
         bands = int(rng.integers(3, BANDS + 1))
         spread = x.std(axis=(1, 2))[:, None, None]
         x = np.tensordot(rng.random((bands, len(x))) ** 3, x / np.maximum(spread, 1e-9), 1)
     else:
         x = x[np.sort(rng.permutation(len(x))[: int(rng.integers(3, len(x) + 1))])]
     return scenes.unit(x)
+
+
+def spectra_like(x, rng):
+    """MANY bands, each a mixture of the bands of an image that lie next to it.  They vary as
+    unequally as the image's: noise of one size hides some of them more than others."""
+    bands = int(rng.integers(*MANY, endpoint=True))
+    at, own = np.linspace(0, len(x) - 1, bands)[:, None], np.arange(len(x))
+    mixture = np.exp(-0.5 * ((at - own) / rng.uniform(0.3, 1.5)) ** 2)
+    mixture *= np.exp(0.5 * rng.standard_normal(mixture.shape))
+    return np.tensordot(mixture / mixture.sum(axis=1, keepdims=True), x, 1)
 
 
 def observed_of(cell, x, learning):
@@ -200,7 +220,8 @@ def kept(cell, learning):
         own = [FAST_PRIOR]
         prior = one_pass(own, own, [window], first, sigma_y, JOB, 1)[FAST_PRIOR.name]
     for i, fold in enumerate(hidden):
-        trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
+        with patch.object(usual, "ESTIMATED", 0.0):  # `usual.py` applies the share that it learns
+            trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:
             trial = with_costly(
                 trial, {len(plain): prior[i].values[:, hidden_pixels(fold)]}, window, fold
@@ -212,6 +233,7 @@ def kept(cell, learning):
             f"band{i}": np.int16(trial.band[at]),
             f"distance{i}": np.int8(trial.distance[at]),
             f"noise{i}": np.float32(trial.noise[at]),
+            f"signal{i}": np.float32(trial.signal[at]),
             f"gap{i}": np.int32(trial.gap[at]),
             f"block{i}": block_of(*looked_at(fold)[1:])[at],
             f"pixels{i}": np.array(trial.angle.shape[1]),

@@ -528,7 +528,11 @@ def folds_with_a_network(rng, network, n=4000, **how):
         error = rng.standard_normal(n)
         other = network(error, rng.standard_normal(n)) if fold < 3 else np.full(n, np.nan)
         residual = np.stack([error, other])
-        some.append(trials.Trial(residual, zero, zero, zero, nothing, np.zeros(n), np.ones((2, n))))
+        some.append(
+            trials.Trial(
+                residual, zero, zero, zero, nothing, np.zeros(n), np.ones(n), np.ones((2, n))
+            )
+        )
     kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
     both = [Candidate("one", "smooth"), Candidate("network", "anchored", crossfit=True)]
     return some, kinds, blend.weights_of(some, kinds, both, 0, **how)
@@ -582,6 +586,7 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
             zero,
             nothing,
             np.zeros(n),
+            np.ones(n),
             np.ones((2, n)),
         )
         for scale in (1.0, 1.9)
@@ -646,7 +651,9 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         seen = (error + np.sqrt(noise) * rng.standard_normal(n))[None]
         around = np.zeros((len(classes.Around._fields), n))
         around[-1] = np.log(0.01)  # the candidates agree
-        trial = trials.Trial(seen, one, one, one, around, np.full(n, noise), np.zeros((2, n)))
+        trial = trials.Trial(
+            seen, one, one, one, around, np.full(n, noise), np.ones(n), np.zeros((2, n))
+        )
         trial = trial._replace(gap=np.arange(n) % 200)
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
         errors = intervals.errors_of(

@@ -49,7 +49,9 @@ def test_the_error_of_a_gain_is_that_of_a_mean_of_so_few_folds(count):
     zero = np.zeros(400, int)
     residuals = [np.stack([sign, f * sign]) for f in factor]
     around = np.zeros((4, 400))
-    trials = [Trial(r, zero, zero, zero, around, sign, np.ones((2, 9))) for r in residuals]
+    trials = [
+        Trial(r, zero, zero, zero, around, sign, np.ones(400), np.ones((2, 9))) for r in residuals
+    ]
     kinds = Kinds(np.full(100, 400), np.array([0.5, 1.5]))
     first, second = (blend._everywhere(np.eye(2)[i]) for i in (0, 1))
     gain = blend._gain(first, [second] * count, blend._by_fold(residuals, trials, kinds), seed=0)

@@ -54,7 +54,7 @@ def test_neither_unit_nor_number_of_bands_matters(scene, gaps):
 
 
 def test_few_hidden_pixels_leave_the_slopes_as_usual(scene, gaps, monkeypatch):
-    usually, off = usual.slopes(0.0), []
+    usually, off = usual.slopes(0.0, 0.0), []
     for trust in (1e12, 1e3, 1.0):
         monkeypatch.setattr(usual, "TRUST", trust)
         off.append(np.abs(np.array(errors(scene, gaps).slopes) - usually).max())
@@ -69,9 +69,9 @@ def test_less_noise_is_taken_off_where_it_was_estimated(scene, gaps, rng):
     found = trials.trial_of(cube, ~target, fold, [SMOOTH], "auto", JOB)
     sigma_y = trials.own_fits([SMOOTH], cube, ~target & ~fold, "auto", JOB)[0].sigma_y
     given = trials.trial_of(cube, ~target, fold, [SMOOTH], sigma_y, JOB)
-    np.testing.assert_allclose(found.noise, usual.ESTIMATED * given.noise, rtol=1e-6)
+    np.testing.assert_allclose(found.noise, usual.subtracted(cube.bands) * given.noise, rtol=1e-6)
     np.testing.assert_allclose(found.residual, given.residual)
-    assert 0.5 < usual.ESTIMATED < 1
+    assert 0.5 < usual.subtracted(1) < usual.subtracted(8) < 1  # many bands show the noise better
 
 
 def test_bounds_enclose_the_expected_error_and_narrow_with_evidence(rng):
@@ -123,7 +123,7 @@ def hidden_pieces(error):
     around, zero = np.zeros((len(classes.Around._fields), n)), np.zeros(n, int)
     gap = np.repeat(np.arange(pieces), error.shape[1])
     return intervals.Hidden(
-        error.ravel() ** 2, np.zeros(n), np.ones(n), zero, zero, around, zero, gap
+        error.ravel() ** 2, np.zeros(n), np.ones(n), np.ones(n), zero, zero, around, zero, gap
     )
 
 

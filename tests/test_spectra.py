@@ -24,6 +24,7 @@ def folds(rng, rival, steps, n=4000):
             zero,
             nothing,
             np.zeros(n),
+            np.ones(n),
             np.ones((2, n)),
             rng.standard_normal((2, n)) * [[1.0], [steps]],
         )

@@ -12,8 +12,8 @@ from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
-# versions of the rules of the decision, and of those with noise: raised with every change, so that
-# results of other versions are not taken for current ones
+# versions of the rules by which candidates are tried and blended, and of those with noise: raised
+# when filled values change, so that those of other versions are not taken for current ones
 RULES, NOISE_RULES = 8, 3
 
 

@@ -22,23 +22,20 @@ from hydiff.auto.blend import Weights, mixed
 from hydiff.auto.classes import (
     BAND_GROUPS,
     Around,
-    D,
     Kinds,
     band_spread,
     groups,
     share_of_length,
     usable,
 )
+from hydiff.auto.hidden import LEAST, MOST, Hidden
 from hydiff.auto.recipe import Errors
 from hydiff.auto.split import SOME
-from hydiff.auto.trials import Trial, importance
-from hydiff.auto.usual import Evidence
-from hydiff.cube import Bools, Cube, Floats, Ints
+from hydiff.auto.trials import Trial
+from hydiff.cube import Bools, Cube, Floats
 from hydiff.methods.estimate import Extent
 from hydiff.metrics import NORMAL_QUANTILES
 
-LEAST = 0.02  # lower bound of a squared error, as a share of the usual one
-MOST = 4.0  # σ_b²: largest expected squared error of an entry
 HOPELESS = 0.9  # standard deviations of a band: so large an error is no better than the band's mean
 NORMAL_80 = NORMAL_QUANTILES[1]
 UNLIKE = Around._fields.index("unlike")
@@ -108,119 +105,21 @@ def errors_of(
     )
 
 
-class Hidden(NamedTuple):
-    """Hidden entries of several trials, with the squared errors of a blend; all (n,)."""
-
-    square: Floats
-    noise: Floats  # variance of the entry's own noise, which is part of `square`
-    weight: Floats  # `importance`: hidden entries count like the entries to fill
-    band: Ints
-    distance: Ints
-    around: Floats  # (F, n)
-    fold: Ints
-    gap: Ints  # number of the hidden piece
-
-    @classmethod
-    def of(cls, trials: Sequence[Trial], residuals: Sequence[Floats], kinds: Kinds) -> Hidden:
-        """Join the entries of the trials, with the residuals (n,) of a blend on each of them."""
-        parts, pieces = [], 0
-        for i, (t, r) in enumerate(zip(trials, residuals, strict=True)):
-            gap = np.zeros(len(r), int) if t.gap is None else t.gap
-            fold, gap = np.full(len(r), i), pieces + np.unique(gap, return_inverse=True)[1]
-            pieces = int(gap.max(initial=pieces - 1)) + 1
-            weight = importance(t, kinds)
-            parts.append((r**2, t.noise, weight, t.band, t.distance, t.around, fold, gap))
-        return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
-
-    def expected(self, level: float, slopes: Floats, by_band: Floats) -> Floats:
-        """(n,) expected squared errors under the model, at most MOST."""
-        square: Floats = np.minimum(by_band[self.band] * np.exp(level + slopes @ self.around), MOST)
-        return square
-
-    def relative_to(
-        self, expected: Floats, kind: Ints, count: int, borrowed: float, least: float = LEAST
-    ) -> Floats:
-        """(count,) mean ratio of squared to expected errors by kind (n,), at least `least`, drawn
-        towards 1 as if by `borrowed` more entries.
-
-        The noise is subtracted from means: single squares would fall below 0, and clipping them
-        would count half of the noise as error.  Entries with noise above their error count little.
-        """
-        counts = self.weight * (expected / (expected + self.noise)) ** 2
-        n = np.bincount(kind, counts, count)
-        ratio = np.bincount(kind, counts * (self.square - self.noise) / expected, count)
-        ratio = np.maximum(ratio / np.maximum(n, 1e-300), least)
-        factor: Floats = (n * ratio + borrowed) / np.maximum(n + borrowed, 1e-300)
-        return factor
-
-    def by_fold(self, expected: Floats) -> Floats:
-        """(folds,) mean ratio of squared to expected errors, by fold."""
-        least = LEAST if self.noise.any() else 1e-12  # means minus noise may be < 0
-        return self.relative_to(expected, self.fold, int(self.fold.max()) + 1, 0.0, least)
-
-    def shape(self, expected: Floats, copies: float) -> Floats:
-        """(3,) |error| / expected that 50, 80 and 95 % of the entries of a gap do not exceed.
-
-        The gap to fill is one more copy, which may have larger errors than the others, so higher
-        quantiles of their entries are taken (`usual.ONE_MORE`).  The fewer copies, the more the
-        usual quantiles weigh; they alone count where the copies are too few for an interval.
-        """
-        ratio = np.sqrt(self.square / (expected + self.noise))
-        order = np.argsort(ratio)
-        weight = self.weight[order]
-        share = (np.cumsum(weight) - weight / 2) / weight.sum()
-        levels = np.array(recipes.LEVELS) * (1 + usual.ONE_MORE / copies)
-        measured = np.interp(levels, share, ratio[order])
-        # the larger the noise, the less the ratios show of the errors themselves
-        visible = float(np.average(expected / (expected + self.noise), weights=self.weight))
-        trust = np.where(recipes.can_say(copies), visible / (1 + usual.COPIES / copies), 0.0)
-        shape: Floats = trust * measured + (1 - trust) * np.array(usual.SHAPE)
-        # usual and measured quantiles are mixed: none may exceed that of a higher level
-        return np.maximum.accumulate(shape)
-
-    def copies(self) -> float:
-        """Return the effective number of hidden pieces: (Σ weight)² / Σ weight²."""
-        pieces = np.bincount(self.gap, self.weight)
-        return float(pieces.sum() ** 2 / (pieces**2).sum())
-
-    def evidence(self, expected: Floats) -> Evidence:
-        """Return how the expected squared errors (n,), fitted to folds, compare with usual ones."""
-        noise = np.minimum(self.noise, 1.0)
-        typical = np.minimum(np.exp(usual.log_square(self.around, noise)), MOST)
-        log_ratio = math.log(self.weight @ expected / (self.weight @ typical))
-        visible = float(np.average(typical / (typical + self.noise), weights=self.weight))
-        apart = float(np.log(self.by_fold(typical)).var(ddof=1))
-        uneven = visible * self.uneven(expected)
-        return Evidence(log_ratio, visible * apart, 1 / visible - 1, self.copies(), uneven)
-
-    def uneven(self, expected: Floats) -> float:
-        """Return the jackknife variance, over the hidden pieces, of the logarithm of the mean ratio
-        of squared to expected errors."""
-        ratio = self.weight * self.square / (expected + self.noise)
-        square, weight = (np.bincount(self.gap, part) for part in (ratio, self.weight))
-        mean_without = np.maximum(square.sum() - square, 1e-300) / (weight.sum() - weight + 1e-300)
-        log_ratios = np.log(mean_without[weight > 0])
-        return float((len(log_ratios) - 1) * log_ratios.var()) if len(log_ratios) > 1 else 0.0
-
-    def by_distance(self) -> list[float | None]:
-        """(D,) mean squared errors by distance class, minus the noise; None without entries."""
-        n = np.bincount(self.distance, self.weight, D)
-        clean = np.bincount(self.distance, self.weight * (self.square - self.noise), D)
-        return [max(float(c / m), 0.0) if m > 0 else None for c, m in zip(clean, n, strict=True)]
-
-
 def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> Fit:
     """Return level, slopes (F,), by_band (bands,), fitted to entries of so many hidden pixels."""
     trust = usual.TRUST if usually is None else REFERENCE_TRUST
     weight = hidden.weight * (pixels / trust / hidden.weight.sum())
-    by_band = _signal(hidden, bands)
+    number, noise_by_band, signal = hidden.shares()
+    by_band = np.ones(bands)
+    by_band[number] = signal
     # candidates that differ cannot all be right: a lower bound that does not depend on the noise
     bound = usual.APART * float(np.average(np.exp(2 * hidden.around[UNLIKE]), weights=weight))
     least = bound if hidden.noise.any() else 0.0
     noise_free = float(np.average(hidden.square - hidden.noise, weights=weight))
     start = max(noise_free, least, LEAST * float(hidden.square.mean()), 1e-12)
     noise = min(float(np.average(hidden.noise, weights=weight)), 1.0)
-    slopes = usual.slopes(noise) if usually is None else usually
+    pooled = usual.pooled_noise(noise_by_band, signal)
+    slopes = usual.slopes(noise, pooled) if usually is None else usually
     level = np.log(start / np.average(hidden.expected(0.0, slopes, by_band), weights=weight))
     b = prior = np.r_[level, slopes]
     for _ in range(ROUNDS):
@@ -230,13 +129,6 @@ def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> 
             by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
     mean_square = float(np.average(hidden.expected(b[0], b[1:], by_band), weights=weight))
     return float(b[0]) + math.log(max(least / mean_square, 1.0)), b[1:], by_band
-
-
-def _signal(hidden: Hidden, bands: int) -> Floats:
-    """(bands,) share of a band's variance that is not noise: the part that errors can concern."""
-    n = np.bincount(hidden.band, minlength=bands)
-    noise = np.bincount(hidden.band, hidden.noise, bands) / np.maximum(n, 1)
-    return np.maximum(1 - noise, LEAST)
 
 
 def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: Floats) -> Floats:

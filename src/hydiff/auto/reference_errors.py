@@ -16,7 +16,8 @@ from scipy import ndimage
 from hydiff.auto import folds
 from hydiff.auto.blend import Weights, mixed
 from hydiff.auto.classes import BANDS_AT_ONCE, Around, D, Kinds, T, band_spread, usable
-from hydiff.auto.intervals import NORMAL_80, Hidden, errors_of
+from hydiff.auto.hidden import Hidden
+from hydiff.auto.intervals import NORMAL_80, errors_of
 from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
 from hydiff.cube import Bools, Cube, Floats

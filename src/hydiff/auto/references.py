@@ -243,6 +243,7 @@ def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) ->
         distance=plain.distance[used],
         around=around,
         noise=plain.noise[used],
+        signal=plain.signal[used],
         angle=plain.angle[:, seen[hidden_pixels(fold.hide)]],
         step=_steps(plain, with_reference, without, used),
         gap=None if plain.gap is None else plain.gap[used],

@@ -70,6 +70,7 @@ class Trial(NamedTuple):
     distance: Ints  # (n,) distance class
     around: Floats  # (F, n) logarithms of `Around`
     noise: Floats  # (n,) variance of the measurement, in variances of the band
+    signal: Floats  # (n,) variance of the band without its noise, in variances of the band
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and spectral angle (°) of the default
     # (M, n) error of the step to the next band of the pixel, in the cube's unit; 0 where the next
     # band is not hidden; None where spectra are not judged
@@ -305,11 +306,27 @@ def trial_of(
         f[number] if f.ndim == 1 else f[band, number] for f in (features.distance, *features.logs())
     )
     distance = np.digitize(distances, folds.EDGES)
-    noise = (usual.ESTIMATED if isinstance(sigma_y, str) else 1.0) * (sigma / spread)[band] ** 2
+    share = (sigma / spread) ** 2
+    noise = (usual.subtracted(cube.bands) if isinstance(sigma_y, str) else 1.0) * share[band]
+    signal = _signal(first, cube, visible, share)[band]
     angle = _angles(first, cube, observed, fold, pixels)
     group, logarithms = groups(cube.bands)[band], np.stack(logs)
     gap: Ints = ndimage.label(pixels, mask.EIGHT)[0][row, col].astype(np.int64)
-    return Trial(residual, band, group, distance, logarithms, noise, angle, step, gap)
+    return Trial(residual, band, group, distance, logarithms, noise, signal, angle, step, gap)
+
+
+def _signal(fill: Floats, cube: Cube, observed: Bools, noise: Floats) -> Floats:
+    """(bands,) variance of each band without its noise, as a share of its variance.
+
+    fill: (bands, n) estimates; noise: (bands,) share of the variance.  A fill is nearly free of
+    noise, so its distance from the band's mean shows a signal far below the noise, where the
+    variance of the measured values less that of the noise would show chance.
+    """
+    values = np.asarray(cube.values)
+    mean = [v[o].mean() if o.any() else 0.0 for v, o in zip(values, observed, strict=True)]
+    square = np.mean((fill - np.array(mean)[:, None]) ** 2, axis=1)  # NaN in bad bands
+    signal = np.where(noise > 0, square / band_spread(cube, observed) ** 2, 1.0)
+    return np.clip(signal, usual.LEAST_SIGNAL, 1.0)
 
 
 def with_costly(
