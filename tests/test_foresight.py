@@ -74,6 +74,34 @@ def test_less_noise_is_taken_off_where_it_was_estimated(scene, gaps, rng):
     assert 0.5 < usual.subtracted(1) < usual.subtracted(8) < 1  # many bands show the noise better
 
 
+def test_many_bands_show_what_few_hide():
+    """The noise left in what all bands share: that of their weighted mean."""
+    signal = np.full(8, 0.1)
+    few, many = (usual.pooled_noise(1 - s, s) for s in (signal[:2], signal))
+    assert few == pytest.approx(0.9 / (0.9 + 2 * 0.1)) and many == pytest.approx(0.9 / 1.7)
+    assert usual.pooled_noise(np.r_[0.0, 0.9], np.r_[1.0, 0.1]) == 0.0  # one band shows it all
+    assert usual.pooled_noise(np.array([0.5]), np.array([0.5])) == pytest.approx(0.5)
+
+
+def test_the_signal_of_a_band_is_found_below_its_noise(gaps, rng):
+    """Twenty bands that vary alike, with 4 % of the variance of their noise; and nearly
+    nothing where there is nothing but noise."""
+    shared = gaussian_filter(rng.standard_normal((36, 36)), 3)
+    pure = rng.standard_normal((20, 36, 36))
+    observed = np.broadcast_to(~gaps, pure.shape)
+    fold = trials.folds_of(Cube(pure), observed, 2, 0)[0]
+    hidden = fold.any(axis=0)
+    wave = 0.2 * (shared - shared[hidden].mean()) / shared[hidden].std()
+    shares = []
+    for values in (pure + wave, pure):
+        trial = trials.trial_of(Cube(values), observed, fold, [SMOOTH], 1.0, JOB)
+        assert (trial.noise > 0.8).all()
+        shares.append(trial.signal.mean())
+    assert 0.02 < shares[0] < 0.06 and shares[1] < shares[0] / 5
+    quiet = trials.trial_of(Cube(pure), observed, fold, [SMOOTH], 0.0, JOB)
+    assert (quiet.signal == 1).all()
+
+
 def test_bounds_enclose_the_expected_error_and_narrow_with_evidence(rng):
     for off, apart, drowned, copies in zip(*rng.exponential((2, 1, 5, 9), (50, 4)).T, strict=True):
         for whole in (True, False):

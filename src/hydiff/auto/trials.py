@@ -322,6 +322,8 @@ def _signal(fill: Floats, cube: Cube, observed: Bools, noise: Floats) -> Floats:
     noise, so its distance from the band's mean shows a signal far below the noise, where the
     variance of the measured values less that of the noise would show chance.
     """
+    if not noise.any():
+        return np.ones(len(noise))
     values = np.asarray(cube.values)
     mean = [v[o].mean() if o.any() else 0.0 for v, o in zip(values, observed, strict=True)]
     square = np.mean((fill - np.array(mean)[:, None]) ** 2, axis=1)  # NaN in bad bands
