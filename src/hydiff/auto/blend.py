@@ -107,9 +107,12 @@ def weights_of(
         shares, words = advised(stacked, steps, network_trials, kinds, usual, seed, doubt)
         combined = shares[0] * weights
         combined[costly] = shares[1:]
-        networks = [m for m, share in zip(costly, usual[1:], strict=True) if share]
-        start = f"{_listed(candidates, networks or costly)} other than {100 * (1 - usual[0]):.0f} %"
-        reasons.append(f"shares of {start} gave {words}")
+        networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
+        names, start = _listed(candidates, networks), 1 - usual[0]
+        if start > 0:
+            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, kinds), seed, doubt)
+            reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
+        reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
     return Weights(weights, combined, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
 
