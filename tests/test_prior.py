@@ -341,7 +341,7 @@ def test_a_recipe_with_the_prior_replays_to_the_same_bytes(scene, gaps, noise):
     again = hydiff.fill(scene, gaps, recipe=result.recipe, **how)
     assert again.values.tobytes() == result.values.tobytes()
     assert again.sigma.tobytes() == result.sigma.tobytes()
-    alone = fill(scene, gaps, sigma_y=how["sigma_y"], size="full").values
+    alone = fill(scene, gaps, sigma_y=how["sigma_y"], **candidates.FAST_PRIOR.settings).values
     plain = hydiff.fill(scene, gaps, budget="fast", no_prior=True, **how).values
     mixed = blend.ELSEWHERE * alone + (1 - blend.ELSEWHERE) * plain
     np.testing.assert_allclose(result.values, mixed, atol=1e-9 * np.ptp(scene))
@@ -447,7 +447,7 @@ def test_a_budget_takes_the_symmetries_that_it_has_time_for(packaged):
     for budget in candidates.BUDGETS:
         last = candidates.budget_of(budget, job).candidates[-1]
         assert last.settings["size"] == "full" and last.costly and not last.crossfit
-        assert last.settings.get("symmetries", 1) == (1 if budget == "fast" else 8)
+        assert last.settings["symmetries"] == (2 if budget == "fast" else 8)
     (packaged / "prior-full.safetensors").unlink()
     assert candidates.budget_of("fast", job) == candidates.BUDGETS["fast"]
 
