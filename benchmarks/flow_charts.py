@@ -105,7 +105,7 @@ def loop():
     pages = []
     for done, total, x in frames:
         picture.set_data(image(x, frames[-1][2]))
-        axes[1].set_title(f"estimate, step {done} of {total - 1}")
+        axes[1].set_title(f"step {done} of {total - 1}")
         figure.canvas.draw()
         page = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
         pages.append(page.quantize(64))
