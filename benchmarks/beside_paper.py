@@ -12,7 +12,7 @@ from hydiff.bench.tables import sign
 HOME = Path(__file__).parent / "results" / "bench"
 # the row of a table that the others are compared with
 FIRST = {"alpha": "ei_weight 1", "transforms": "transform rotation"}
-# reasons why the sign of a difference may not be that of the paper
+# methods whose rows say nothing about the paper's, and why
 REASONS = {"hir-diff": "a stand-in denoiser"}
 # numbers of these tables in the paper
 TABLES = {"noiseless": "I", "noisy": "II", "ei-ablation": "IV", "alpha": "VI", "transforms": "VII"}
@@ -41,12 +41,14 @@ def twins(suite, name):
         yield f"{first}, n_transforms 7", f"{name}, n_transforms 7"
 
 
-def verdict(ours, theirs, reason):
+def verdict(name, ours, theirs):
     """Whether the signs agree, by the rule of the tables of the benchmark; if not, why."""
+    if name in REASONS:
+        return f"open: {REASONS[name]}"
     proved, same = sign(ours) != 0, (ours.mean > 0) == (theirs > 0)
     if same:
         return "same sign" if proved else "open"
-    return f"{'opposite' if proved else 'open, opposite so far'}: {reason}"
+    return f"{'opposite' if proved else 'open, opposite so far'}: not explained"
 
 
 def beside_paper(suite):
@@ -73,7 +75,7 @@ def pair(ours, level, first, name, theirs):
         return f"| {level} | `{name}` | – | 0 · 0 | {theirs:+.2f} | no rows |"
     found = compare(one, other)
     interval = f" ({found.low:+.2f} … {found.high:+.2f})" if found.units > 1 else ""
-    said = verdict(found, theirs, REASONS.get(name, "not explained"))
+    said = verdict(name, found, theirs)
     places = f"{found.units} · {cells}"
     return (
         f"| {level} | `{name}` | {found.mean:+.2f}{interval} | {places} | {theirs:+.2f} | {said} |"

@@ -1,5 +1,6 @@
 """The table of the paper's statements names switches and tables that exist."""
 
+import csv
 import re
 from dataclasses import fields
 
@@ -58,3 +59,17 @@ def test_every_reading_of_the_benchmark_is_a_switch_of_the_page():
     assert changed <= page
     method = (ROOT / "docs" / "method.md").read_text()
     assert all(f"`{name}`" in method for name in changed)
+
+
+@pytest.mark.parametrize("table", ["noiseless", "noisy"])
+def test_as_many_scenes_are_stated_as_have_rows(table):
+    (samples,) = (row[2] for row in ROWS if row[1].startswith("20 samples"))
+    with (RESULTS / f"{table}.csv").open(newline="") as lines:
+        scenes = {row["scene"] for row in csv.DictReader(lines)}
+    assert f" {len(scenes)} scenes;" in samples
+
+
+def test_rows_of_the_stand_in_denoiser_decide_nothing():
+    paired = (ROOT / "docs" / "paired.md").read_text()
+    lines = [line for line in paired.splitlines() if "| `hir-diff` |" in line]
+    assert lines and all(line.endswith("| open: a stand-in denoiser |") for line in lines)
