@@ -7,7 +7,8 @@ outputs clamped; each is corrected towards the observed entries and towards smal
 The result is clipped to the unit range.
 
 Differences from the published code: the result is the last state, whereas there it is the one
-closest to the truth; scipy's pivoted QR replaces MATLAB's strong RRQR.  The weights of the
+closest to the truth; scipy's pivoted QR replaces MATLAB's strong RRQR; the noise that DDIM adds
+again follows from the clamped x̂_0, there from the output before it is clamped.  The weights of the
 published denoiser are not available (dead links).  `denoiser` names a file of weights in the layout
 of `Denoiser`.  Without one, a small denoiser of ours is used, whose file states what it was trained
 on, and every output is labelled "HIR-Diff (stand-in denoiser)": its scores are not those of

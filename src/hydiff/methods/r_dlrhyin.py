@@ -8,8 +8,8 @@ passes (it does not run); here it is a division.  The gradient of the term vanis
 singular values near η = 0.04, so that early steps are DHP with a summed loss.  Singular values are
 computed from the eigenvalues of the bands × bands product in double precision: the same numbers,
 much cheaper.  As published, the first term is a sum and not a mean, since this sets the balance
-between the terms.  δ = 1, the published default, gives half the square on the unit range, which is
-not robust.  The published code recommends a smaller δ with noise but gives no value: we use 0.1.
+between the terms.  δ = 1, the published default, gives half the square on the unit range; the
+published code calls it the variant that is not robust, and names no other: we use 0.1 with noise.
 """
 
 from __future__ import annotations

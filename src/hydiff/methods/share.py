@@ -5,11 +5,12 @@ of its way up, a memory of spectra, read window by window, re-weights the featur
 is SURE (the data term if there is no noise) plus equivariance under shifts, with fresh noise.
 
 Differences from the published code: here there is one measurement, whereas there the noise is drawn
-again from the clean image at every epoch, and so averages out; the result is the last iterate, not
-the one closest to the truth; images of any size are accepted, by reflection, not only multiples of
-48.  Of its 5,779,431 parameters at 128 bands, 3,155,968 never get a gradient: these are left out,
-and the remaining layers have exactly as many parameters as the trained part of the published
-network.  As there, BatchNorm takes its statistics over all shifted copies together.
+again from the clean image at every epoch, and so averages out; the data term is a mean over the
+observed entries, there over all, which gives it less weight beside the equivariance; the result is
+the last iterate, not the one closest to the truth; images of any size are accepted, by reflection,
+not only multiples of 48.  Of its 5,779,431 parameters at 128 bands, 3,155,968 never get a gradient:
+these are left out, and the remaining layers have exactly as many parameters as the trained part of
+the published network.  As there, BatchNorm takes its statistics over all shifted copies together.
 """
 
 from __future__ import annotations
