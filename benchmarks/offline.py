@@ -321,7 +321,9 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     for way, style in (("smooth", ":"), ("test time, 1000 steps", "-.")):
         for r in (r for r in rows if r["way"] == way):
             axes.axhline(float(r[KINDS[1]]), color="grey", linestyle=style, label=way)
-    axes.set(xscale="log", xlabel="updates", ylabel="MPSNR (dB)")
+    low, high = axes.dataLim.intervaly
+    room = 0.04 * (high - low)  # a level at the edge would lie on the frame
+    axes.set(xscale="log", xlabel="updates", ylabel="MPSNR (dB)", ylim=(low - room, high + room))
     axes.set_title("solid: places left out of the training; dashed: squares of the training")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=120)
