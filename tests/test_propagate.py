@@ -90,6 +90,21 @@ def test_measured_entries_have_no_error_and_no_share(result: Result) -> None:
         assert found.low[2] == found.high[2] == pytest.approx(found.value)
 
 
+def test_where_nothing_varies_samples_give_no_error(result: Result) -> None:
+    """Not even that of rounding, of which the filled entries would have a share."""
+    found = hydiff.propagate(result, lambda x: x[4] / x[1], "blocks:3", samples=11)
+    unfilled = np.array([not np.isfinite(s) or s < 1e-9 for s in found.sigma])
+    assert unfilled.any() and not found.sigma[unfilled].any() and not found.share[unfilled].any()
+
+
+def test_denoised_entries_vary_as_samples_do(cube: Cube) -> None:
+    """Their errors are correlated, so the noise of single entries does not give that of a mean."""
+    fill = hydiff.fill(cube, method="smooth", sigma_y=60.0, denoise=True)
+    found = hydiff.propagate(fill, "b4 - b1", "0:9,9:16", samples=40)
+    differences = [(x[4] - x[1])[:9, 9:16].mean() for x in fill.samples(40)]
+    assert found.samples == 40 and found.sigma == pytest.approx(np.std(differences, ddof=1))
+
+
 def test_with_noise_measured_entries_share_the_variance(result: Result) -> None:
     noisy = replace(result, sigma_y=np.full(6, 8.0))
     found = hydiff.propagate(noisy, "b4", "0:9,9:16")
