@@ -360,6 +360,20 @@ def test_a_record_says_what_sigma_holds_and_what_it_does_not(result, tmp_path):
     assert all(p["correlation"] for p in budget["included"])
 
 
+def test_xarray_reads_flags_as_bytes_from_a_store_of_version_2(scene, tmp_path):
+    """It takes the fill value of such a store for nodata: 0 would be NaN, and the flags floats."""
+    values = scene.values.copy()
+    data = xarray.Dataset({"x": (("band", "y", "x"), values, {"grid_mapping": "crs"})})
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=2, consolidated=False)
+    found = hydiff.fill(tmp_path / "a.zarr", method="smooth", outside="fill", error_bars=True)
+    found.save(tmp_path / "b.zarr")
+    with xarray.open_zarr(tmp_path / "b.zarr", consolidated=False) as back:
+        for name in ("flags", "why"):
+            layer = back[f"x_hydiff_{name}"]
+            assert layer.dtype == np.uint8 and np.array_equal(layer, found.layers[name])
+            assert layer.attrs["grid_mapping"] == "crs"
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [(np.ones(3), ShapeMismatch, "one number per band"),
