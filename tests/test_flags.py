@@ -374,6 +374,18 @@ def test_xarray_reads_flags_as_bytes_from_a_store_of_version_2(scene, tmp_path):
             assert layer.attrs["grid_mapping"] == "crs"
 
 
+def test_an_uncertainty_in_another_unit_than_the_cube_is_refused(scene, tmp_path):
+    values = np.ones(SHAPE, np.float32)
+    scaled = {"geotiff": {"scales": [0.1] * SHAPE[0], "offsets": [0.0] * SHAPE[0]}}
+    hydiff.write(Cube(values, attrs=scaled), tmp_path / "u.tif")
+    with pytest.raises(BadValue, match=r"u\.tif has the scale 0\.1, the cube 1; expected"):
+        hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "u.tif")
+    same = replace(scene, attrs=scaled)
+    assert hydiff.fill(same, method="linear", input_uncertainty=tmp_path / "u.tif").filled.any()
+    with pytest.raises(BadValue, match="no such file"):
+        hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "none.txt")
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [(np.ones(3), ShapeMismatch, "one number per band"),

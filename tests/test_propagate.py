@@ -374,6 +374,15 @@ def test_the_command_prints_and_writes_what_the_library_computes(folder: Path) -
     assert "exact" in shown and "and 4 more" in shown
 
 
+def test_a_note_says_that_the_offset_of_a_file_is_not_applied(cube: Cube, tmp_path: Path) -> None:
+    for name, offset, noted in (("a", 0.0, False), ("b", -0.1, True)):
+        scale = {"scales": [1e-4] * 6, "offsets": [offset] * 6}
+        hydiff.write(replace(cube, attrs={"geotiff": scale}), tmp_path / f"{name}.tif")
+        hydiff.fill(tmp_path / f"{name}.tif", method="smooth").save(tmp_path / f"{name}o.tif")
+        done = run("propagate", f"{name}o.tif", "--of", "b4/b1", "--samples", 10, cwd=tmp_path)
+        assert done.returncode == 0 and ("not applied" in done.stderr) == noted
+
+
 BAD = {
     "--of mine.py:nothing": "no function nothing in it",
     "--of broken.py:f": "does not run: ZeroDivisionError",

@@ -230,9 +230,10 @@ def calibrated(
     error, std = errors_and_bars(values, truth, sigma)
     noise = np.asarray(read_record(base_of(path)).get("sigma_y", 0.0), np.float64)
     by_entry = None
-    if (noise > 0).all():
+    if noise.any():
         combined = np.where(np.asarray(sigma) > 0, np.hypot(sigma, noise.reshape(-1, 1, 1)), np.nan)
-        by_entry = np.sqrt(errors_and_bars(values, truth, combined)[1] ** 2 - std**2)
+        added = errors_and_bars(values, truth, combined)[1] ** 2 - std**2
+        by_entry = np.sqrt(np.maximum(added, 0.0))
     return calibration(values, truth, sigma, widths), verification(error, std, widths, by_entry)
 
 
