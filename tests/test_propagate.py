@@ -355,6 +355,19 @@ def test_samples_that_were_written_with_a_fill_are_used(
     assert other.sigma != pytest.approx(drawn.sigma, rel=1e-2)
 
 
+def test_entries_of_an_earlier_fill_vary_where_samples_were_written(
+    cube: Cube, tmp_path: Path
+) -> None:
+    hydiff.write(cube, tmp_path / "a.tif")
+    smooth = ("--method", "smooth", "--outside", "fill")
+    for words in (("a.tif", "-o", "b.tif", "--region", "0:14,0:9"),
+                  ("b.tif", "-o", "c.tif", "--samples", 10)):  # fmt: skip
+        assert run("fill", *words, *smooth, cwd=tmp_path).returncode == 0
+    zones = np.where(np.arange(16) < 9, 1, 2) * np.ones((14, 1), int)
+    found = hydiff.propagate(tmp_path / "c.tif", "b2 / b4", zones)
+    assert (found.sigma > 0).all() and (found.share == 1).all()
+
+
 def test_the_command_prints_and_writes_what_the_library_computes(folder: Path) -> None:
     formula = "(b4-b1)/(b4+b1)"
     words = ("propagate", "filled.tif", "--over", "fields.geojson", "--samples", 12)
