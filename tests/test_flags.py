@@ -240,17 +240,35 @@ def test_tiles_and_the_whole_agree(scene, observed, tmp_path, compact):
     assert (tmp_path / "tiles.tif.flags.npz").exists() == compact
 
 
-def test_a_second_fill_keeps_the_flags_of_the_first(scene, tmp_path):
+@pytest.mark.parametrize(
+    ("a", "b", "compact"),
+    [("a.zarr", "b.zarr", False), ("a.zarr", "b.tif", False), ("a.tif", "b.tif", False),
+     ("a.img", "a.img", False), ("a.tif", "b.zarr", True)],
+)  # fmt: skip
+def test_a_second_fill_keeps_the_flags_of_the_first(scene, tmp_path, a, b, compact):
     first = hydiff.fill(scene, method="smooth", error_bars=True)
-    first.save(tmp_path / "a.zarr")
+    first.save(tmp_path / a, compact=compact)
     mask = np.ones(SHAPE[1:], bool)
     mask[2:4, 2:4] = False
-    second = hydiff.fill(io.read(tmp_path / "a.zarr"), mask, method="smooth", error_bars=True)
-    second.save(tmp_path / "b.zarr")
-    both = provenance.companions(tmp_path / "b.zarr", SHAPE)
+    second = hydiff.fill(io.read(tmp_path / a), mask, method="smooth", error_bars=True)
+    second.save(tmp_path / b, overwrite=True)
+    both = provenance.companions(tmp_path / b, SHAPE)
     for name in flags.LAYERS:
         expected = np.where(second.filled, second.layers[name], first.layers[name])
-        assert np.array_equal(both[name], expected.astype(both[name].dtype), equal_nan=True)
+        rounding = 1e-3 if compact else 0  # by half precision
+        np.testing.assert_allclose(both[name], expected.astype(both[name].dtype), rtol=rounding)
+
+
+def test_layers_stay_with_a_copy_and_with_a_fill_that_changes_measured_values(scene, tmp_path):
+    first = hydiff.fill(scene, method="smooth", outside="fill")
+    first.save(tmp_path / "a.tif")
+    execute.fill_file(tmp_path / "a.tif", tmp_path / "copy.tif", BARRED, WHOLE)
+    assert np.array_equal(provenance.companions(tmp_path / "copy.tif", SHAPE)["flags"], first.flags)
+    denoised = hydiff.fill(io.read(tmp_path / "a.tif"), sigma_y=50.0, denoise=True, method="smooth")
+    denoised.save(tmp_path / "b.tif")
+    both = provenance.companions(tmp_path / "b.tif", SHAPE)["flags"]
+    assert np.array_equal(both, first.flags | denoised.flags)
+    assert has(both, flags.FILLED).any() and has(both, flags.CHANGED).any()
 
 
 def test_companions_of_earlier_versions_are_read(result, tmp_path):
@@ -340,6 +358,32 @@ def test_a_record_says_what_sigma_holds_and_what_it_does_not(result, tmp_path):
     assert budget["not_included"] == ["calibration", "atmospheric correction"]
     assert [p["component"] for p in budget["included"]] == ["interpolation", "propagated noise"]
     assert all(p["correlation"] for p in budget["included"])
+
+
+def test_xarray_reads_flags_as_bytes_from_a_store_of_version_2(scene, tmp_path):
+    """It takes the fill value of such a store for nodata: 0 would be NaN, and the flags floats."""
+    values = scene.values.copy()
+    data = xarray.Dataset({"x": (("band", "y", "x"), values, {"grid_mapping": "crs"})})
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=2, consolidated=False)
+    found = hydiff.fill(tmp_path / "a.zarr", method="smooth", outside="fill", error_bars=True)
+    found.save(tmp_path / "b.zarr")
+    with xarray.open_zarr(tmp_path / "b.zarr", consolidated=False) as back:
+        for name in ("flags", "why"):
+            layer = back[f"x_hydiff_{name}"]
+            assert layer.dtype == np.uint8 and np.array_equal(layer, found.layers[name])
+            assert layer.attrs["grid_mapping"] == "crs"
+
+
+def test_an_uncertainty_in_another_unit_than_the_cube_is_refused(scene, tmp_path):
+    values = np.ones(SHAPE, np.float32)
+    scaled = {"geotiff": {"scales": [0.1] * SHAPE[0], "offsets": [0.0] * SHAPE[0]}}
+    hydiff.write(Cube(values, attrs=scaled), tmp_path / "u.tif")
+    with pytest.raises(BadValue, match=r"u\.tif has the scale 0\.1, the cube 1; expected"):
+        hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "u.tif")
+    same = replace(scene, attrs=scaled)
+    assert hydiff.fill(same, method="linear", input_uncertainty=tmp_path / "u.tif").filled.any()
+    with pytest.raises(BadValue, match="no such file"):
+        hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(

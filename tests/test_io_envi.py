@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 
+import hydiff
 from hydiff import io, report
 from hydiff.cube import Cube
 from hydiff.errors import OutputError
@@ -106,6 +107,18 @@ def test_the_noise_of_a_fill_is_found_in_a_record_of_an_earlier_version(scene: P
     earlier = provenance.calibrated(folder / "f.img", values, values + 1, cube.mark)
     assert now is not None and now == earlier and now[1] is not None
     assert now[1].repeated is not None
+
+
+def test_a_band_without_noise_does_not_hide_the_coverage_of_repeated_measurements(
+    scene: Path,
+) -> None:
+    cube = io.read(scene)
+    noise = np.r_[np.zeros(1), np.full(cube.bands - 1, 3.0)]
+    fill = hydiff.fill(cube, method="smooth", error_bars=True, sigma_y=noise, outside="fill")
+    fill.save(scene.parent / "f.img")
+    values = np.asarray(fill.cube.values)
+    found = provenance.calibrated(scene.parent / "f.img", values, values + 1, fill.cube.mark)
+    assert found is not None and found[1] is not None and found[1].repeated is not None
 
 
 def test_a_fill_without_a_record_is_marked_as_filled_by_an_unknown_method(scene: Path) -> None:

@@ -90,6 +90,21 @@ def test_measured_entries_have_no_error_and_no_share(result: Result) -> None:
         assert found.low[2] == found.high[2] == pytest.approx(found.value)
 
 
+def test_where_nothing_varies_samples_give_no_error(result: Result) -> None:
+    """Not even that of rounding, of which the filled entries would have a share."""
+    found = hydiff.propagate(result, lambda x: x[4] / x[1], "blocks:3", samples=11)
+    unfilled = np.array([not np.isfinite(s) or s < 1e-9 for s in found.sigma])
+    assert unfilled.any() and not found.sigma[unfilled].any() and not found.share[unfilled].any()
+
+
+def test_denoised_entries_vary_as_samples_do(cube: Cube) -> None:
+    """Their errors are correlated, so the noise of single entries does not give that of a mean."""
+    fill = hydiff.fill(cube, method="smooth", sigma_y=60.0, denoise=True)
+    found = hydiff.propagate(fill, "b4 - b1", "0:9,9:16", samples=40)
+    differences = [(x[4] - x[1])[:9, 9:16].mean() for x in fill.samples(40)]
+    assert found.samples == 40 and found.sigma == pytest.approx(np.std(differences, ddof=1))
+
+
 def test_with_noise_measured_entries_share_the_variance(result: Result) -> None:
     noisy = replace(result, sigma_y=np.full(6, 8.0))
     found = hydiff.propagate(noisy, "b4", "0:9,9:16")
@@ -340,6 +355,19 @@ def test_samples_that_were_written_with_a_fill_are_used(
     assert other.sigma != pytest.approx(drawn.sigma, rel=1e-2)
 
 
+def test_entries_of_an_earlier_fill_vary_where_samples_were_written(
+    cube: Cube, tmp_path: Path
+) -> None:
+    hydiff.write(cube, tmp_path / "a.tif")
+    smooth = ("--method", "smooth", "--outside", "fill")
+    for words in (("a.tif", "-o", "b.tif", "--region", "0:14,0:9"),
+                  ("b.tif", "-o", "c.tif", "--samples", 10)):  # fmt: skip
+        assert run("fill", *words, *smooth, cwd=tmp_path).returncode == 0
+    zones = np.where(np.arange(16) < 9, 1, 2) * np.ones((14, 1), int)
+    found = hydiff.propagate(tmp_path / "c.tif", "b2 / b4", zones)
+    assert (found.sigma > 0).all() and (found.share == 1).all()
+
+
 def test_the_command_prints_and_writes_what_the_library_computes(folder: Path) -> None:
     formula = "(b4-b1)/(b4+b1)"
     words = ("propagate", "filled.tif", "--over", "fields.geojson", "--samples", 12)
@@ -357,6 +385,15 @@ def test_the_command_prints_and_writes_what_the_library_computes(folder: Path) -
     assert own["values"] == [pytest.approx(found["values"][0])]
     shown = run("propagate", "filled.tif", "--over", "blocks", cwd=folder).stdout
     assert "exact" in shown and "and 4 more" in shown
+
+
+def test_a_note_says_that_the_offset_of_a_file_is_not_applied(cube: Cube, tmp_path: Path) -> None:
+    for name, offset, noted in (("a", 0.0, False), ("b", -0.1, True)):
+        scale = {"scales": [1e-4] * 6, "offsets": [offset] * 6}
+        hydiff.write(replace(cube, attrs={"geotiff": scale}), tmp_path / f"{name}.tif")
+        hydiff.fill(tmp_path / f"{name}.tif", method="smooth").save(tmp_path / f"{name}o.tif")
+        done = run("propagate", f"{name}o.tif", "--of", "b4/b1", "--samples", 10, cwd=tmp_path)
+        assert done.returncode == 0 and ("not applied" in done.stderr) == noted
 
 
 BAD = {

@@ -203,6 +203,15 @@ def test_with_noise_observed_entries_vary_within_it(scene, observed):
     assert spread[found.filled].mean() > spread[observed].mean()
 
 
+def test_samples_of_denoised_entries_are_as_wrong_as_these(scene, observed, rng):
+    noise = 0.2 * scene.std()
+    noisy = scene + noise * rng.standard_normal(scene.shape)
+    found = hydiff.fill(noisy, observed, method="smooth", sigma_y=noise, denoise=True)
+    error = np.sqrt(np.mean((found.values - scene)[observed] ** 2))
+    spread = np.sqrt(np.mean(np.std(list(found.samples(20)), axis=0)[observed] ** 2))
+    assert 0.75 < spread / error < 1.33
+
+
 def test_impossible_numbers_are_refused(result):
     for n in (0, -1, 2.5):
         with pytest.raises(BadValue, match="expected a number of samples"):
@@ -232,6 +241,25 @@ def test_samples_are_written_as_numbered_files(damaged):
     assert all(path.exists() for path in files)
     hydiff_("fill", "scene.img", "-o", "out.img", "--overwrite", *PLAIN, cwd=damaged)
     assert not any(path.exists() for path in files)  # they were of the former fill
+
+
+def test_samples_of_an_envi_fill_without_a_suffix_have_one(damaged):
+    (damaged / "scene.img").rename(damaged / "scene")
+    hydiff_("fill", "scene", "-o", "out", "--samples", "2", *PLAIN, cwd=damaged)
+    assert (damaged / "out.sample-02.img").exists()
+    assert len(list(sample_files.stored(damaged / "out", hydiff.read(damaged / "out").shape))) == 2
+
+
+def test_samples_of_tiles_have_the_uncertainty_of_the_product(damaged):
+    bands = hydiff.read(damaged / "scene.img").bands
+    np.savetxt(damaged / "u.txt", np.full(bands, 2000.0))
+    how = ("--set", "error_bars=true", "--input-uncertainty", "u.txt", "--tile", "24")
+    hydiff_("fill", "scene.img", "-o", "o.zarr", "--samples", "20", *PLAIN, *how, cwd=damaged)
+    store = zarr.open_group(sample_files.store_path(damaged / "o.zarr"), mode="r")
+    sigma = zarr.open_group(damaged / "o.zarr", mode="r")["cube_hydiff_sigma"][:]
+    spread = np.asarray(store["cube"][:]).std(axis=0, ddof=1)[np.isfinite(sigma)]
+    assert np.nanmin(sigma) >= 2000
+    assert np.sqrt((spread**2).mean()) == pytest.approx(np.sqrt(np.nanmean(sigma**2)), rel=0.1)
 
 
 def test_zarr_has_an_axis_for_samples(damaged):

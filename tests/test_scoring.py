@@ -74,6 +74,9 @@ def test_repeated_measurements_are_counted_as_if_they_were_drawn(rng: np.random.
     wide = np.hypot(1.5 * std, noise)
     inside = [np.mean(drawn <= q * wide) for q in scoring.NORMAL_QUANTILES]
     assert found is not None and found.repeated == pytest.approx(inside, abs=0.01)
+    without = scoring.verification(error, std, noise=np.zeros(std.size))
+    assert without is not None
+    assert without.repeated == pytest.approx([without.covered[i] for i in (9, 15, 18)])
 
 
 def test_the_curve_agrees_with_the_coverage_of_the_stated_intervals(

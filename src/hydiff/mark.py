@@ -19,6 +19,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hydiff.flags import FILLED as FILLED_BIT
+
 FILLED, RECORD = "hydiff_filled", "hydiff_record"  # the attributes of a marked file
 BY_BAND, EARLIER = "filled_share", "earlier"  # keys of the record
 UNKNOWN = "unknown"
@@ -110,19 +112,20 @@ class Mark:
             both = replace(self, filled=None, **_shares(shares))
         else:
             both = replace(self, filled=None, by_band=None, share=math.nan)
-        layers = _layers_over(self.layers, before.layers)
+        layers = layers_over(self.layers, before.layers)
         return replace(both, record=record, denoised=denoised, layers=layers)
 
 
-def _layers_over(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return layers with the values of a fill where it has flags, else those of an earlier fill."""
+def layers_over(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return layers with the values of a fill where it filled, else those of an earlier fill."""
     if "flags" not in new or not old:
-        return dict(new)
+        return dict(new or old)
     return {name: Over(new["flags"], new.get(name), old.get(name)) for name in {**old, **new}}
 
 
 class Over:
-    """A layer (bands, rows, cols) with values of `new` where flags are set, else of `old`.
+    """A layer (bands, rows, cols) with values of `new` where it filled, else of `old`; elsewhere a
+    layer of bits has the bits of both.
 
     It is computed when it is indexed.  A layer that is None is 0, or NaN if the other has floats.
     """
@@ -133,9 +136,10 @@ class Over:
         self._flags, self._new, self._old = flags, new, old
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        empty = np.nan if self.dtype.kind == "f" else 0
+        bits = self.dtype.kind == "u"
+        empty: Any = 0 if bits else np.nan
         new, old = (empty if a is None else np.asarray(a[key]) for a in (self._new, self._old))
-        layer = np.where(np.asarray(self._flags[key]) != 0, new, old)
+        layer = np.where(np.asarray(self._flags[key]) & FILLED_BIT, new, old | new if bits else old)
         return layer.astype(self.dtype, copy=False)
 
 

@@ -149,6 +149,11 @@ class Result:
         bars = {} if self.sigma is None else {"sigma": self.sigma}
         return {"flags": self.flags, "why": self.why, **bars}
 
+    @property
+    def is_denoised(self) -> bool:
+        """Whether measured entries of the cube were replaced by estimates, too."""
+        return self.cube.mark is not None and self.cube.mark.denoised
+
     def __repr__(self) -> str:
         """Return a summary of at most twelve lines; the fields hold the details."""
         rows = (f"{name:9} {shorten(text, WIDEST, placeholder=' …')}" for name, text in facts(self))

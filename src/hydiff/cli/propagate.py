@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +15,10 @@ from rich.table import Table
 from hydiff.cli.options import Json, Overwrite, Seed, Var
 from hydiff.cli.terminal import err, number, out, print_json
 from hydiff.errors import UnknownName
+from hydiff.io.headers import scaling
 
 if TYPE_CHECKING:
+    from hydiff.cube import Cube
     from hydiff.uncertainty.propagation import Propagated
 
 SHOWN = 20  # most rows of the table on a terminal
@@ -76,8 +79,8 @@ def propagate(
     function, result = function_of(of), result_of(filled, var)
     count = stored_samples(result) if samples is None else samples
     outcome = propagated(result, function, over, bands=bands, samples=count, seed=seed)
-    if outcome.empty:
-        err.print(f"without a pixel, and left out: {', '.join(outcome.empty)}")
+    for note in _notes(of, result.cube, outcome):
+        err.print(note)
     facts = {"of": of, "over": over, "samples": outcome.samples, "values": outcome.rows()}
     if output is not None:
         with io.staged(output, overwrite=overwrite, source=filled) as folder:
@@ -87,6 +90,15 @@ def propagate(
         print_json(facts)
     else:
         _print_table(outcome, output)
+
+
+def _notes(of: str, cube: Cube, values: Propagated) -> Iterator[str]:
+    """Yield notes on empty zones, and on a scale with which ratios of stored values are others."""
+    gains, offsets = scaling(cube.attrs, cube.bands) or ([1.0], [0.0])
+    if of != "mean" and (len(set(gains)) > 1 or any(offsets) or cube.attrs.get("add_offset")):
+        yield "note: values are as stored; the file's scale and offset are not applied"
+    if values.empty:
+        yield f"without a pixel, and left out: {', '.join(values.empty)}"
 
 
 def _csv(values: Propagated) -> str:

@@ -234,9 +234,31 @@ def planes(
         mark = mark or _mark_in(path)
         layers = {} if mark is None else dict(mark.layers)
         return _from_layers(layers, path, path, shape) if "flags" in layers else None
+    return _from_layers(_rasters(path), file, path, shape)
+
+
+def beside(path: Path, shape: tuple[int, int, int]) -> Mapping[str, Values]:
+    """Return the layers in files beside a fill by name; those of rasters are read when indexed."""
+    file = file_of(path)
+    if file is None:
+        return {}
+    return collected(planes(path, shape), shape) if file.suffix == NPZ else _rasters(path)
+
+
+def collected(each: Iterable[Plane] | None, shape: tuple[int, int, int]) -> dict[str, Array]:
+    """Return the layers (bands, rows, cols) of an iterator over bands; {} for None."""
+    layers: dict[str, Array] = {}
+    for band, plane in enumerate(each or ()):
+        for name, values in plane._asdict().items():
+            if values is not None:
+                layers.setdefault(name, np.empty(shape, TYPES[name]))[band] = values
+    return layers
+
+
+def _rasters(path: Path) -> dict[str, Values]:
+    """Return the layers of a fill that are rasters beside it."""
     files = {name: file_of(path, name) for name in LAYERS}
-    layers = {name: io.read(p).values for name, p in files.items() if p is not None}
-    return _from_layers(layers, file, path, shape)
+    return {name: io.read(file).values for name, file in files.items() if file is not None}
 
 
 def _mark_in(path: Path) -> Mark | None:

@@ -18,7 +18,7 @@ import numpy as np
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.flags import FILLED as FILLED_BIT
 from hydiff.flags import LAYERS, attributes
-from hydiff.io.headers import canonical
+from hydiff.io.headers import FACTOR, canonical
 from hydiff.io.versions import versions
 from hydiff.mark import FILLED, MOST_SHARES, RECORD, Mark, now, of_fill, parsed
 from hydiff.result import Result
@@ -34,7 +34,8 @@ FLAG = "_hydiff_filled"  # the same in earlier versions: 1 where an entry was fi
 ENDS = (*SUFFIX.values(), FLAG)
 TYPES = {name: np.dtype(np.uint8 if about.bits else np.float32) for name, about in LAYERS.items()}
 # attributes that σ has in common with the values
-SCALED = ("units", "scale_factor", "Units", "Scale_Factor", "data gain values")
+SCALED = ("units", "scale_factor", "Units", "Scale_Factor", "data gain values", FACTOR)
+PLACED = ("grid_mapping", "coordinates")  # those that all layers have in common with them
 FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
     "long_name": "1 where the value was filled by hydiff, 0 where it was not",
     "standard_name": "status_flag",
@@ -195,9 +196,9 @@ def is_empty(values: Array) -> bool:
 
 
 def about(name: str, cube: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a layer's variable; σ has the unit and scale of the cube's."""
-    scaled = {k: cube[k] for k in SCALED if k in cube} if name == "sigma" else {}
-    return attributes(name) | scaled
+    """Return the attributes of a layer's variable: the grid of the cube's, and for σ its unit."""
+    shared = (*PLACED, *(SCALED if name == "sigma" else ()))
+    return attributes(name) | {key: cube[key] for key in shared if key in cube}
 
 
 def with_layers(mark: Mark, layers: Mapping[str, Any]) -> Mark:

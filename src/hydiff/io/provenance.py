@@ -24,11 +24,10 @@ from hydiff.cube import Array, Cube, Values
 from hydiff.errors import BadValue, HydiffError
 from hydiff.flags import FILLED, REASONS, counted
 from hydiff.io import fill_layers, sample_files, typed
-from hydiff.io.marks import TYPES
 from hydiff.io.regular import exists, is_there
 from hydiff.io.threads import at_once
 from hydiff.io.versions import versions
-from hydiff.mark import EARLIER, Mark, bounded, now
+from hydiff.mark import EARLIER, Mark, bounded, layers_over, now
 from hydiff.maths.scoring import Verification, verification
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration, errors_and_bars
 from hydiff.result import Result
@@ -78,15 +77,8 @@ def companions(
 
     The dictionary is empty if the fill has none.  mark: that of the cube, if it was read already.
     """
-    planes = fill_layers.planes(base_of(path), shape, mark)
-    if planes is None:
-        return {}
-    layers: dict[str, Array] = {}
-    for band, plane in enumerate(planes):
-        for name, values in plane._asdict().items():
-            if values is not None:
-                layers.setdefault(name, np.empty(shape, TYPES[name]))[band] = values
-    return {"filled": layers["flags"] & FILLED, **layers}
+    layers = fill_layers.collected(fill_layers.planes(base_of(path), shape, mark), shape)
+    return {"filled": layers["flags"] & FILLED, **layers} if layers else {}
 
 
 def checkpoint_path(path: Path) -> Path:
@@ -167,6 +159,7 @@ def write_together(
     most: number of files to write at a time, if memory is short; None is no limit.
     """
     note, source, kind = typed.dumps(record), cube.path, io.format_for(cube, path)
+    cube, layers = _with_earlier(cube, layers)
     if compact and cube.mark is not None:  # only the flags go into the file of the cube
         flags = {name: layer for name, layer in cube.mark.layers.items() if name == "flags"}
         cube = replace(cube, mark=replace(cube.mark, layers=flags))
@@ -188,6 +181,15 @@ def write_together(
         if hashes is not None:
             check_unchanged(source, hashes)
     return [*(path.with_name(file.name) for file in files), record_path(path)]
+
+
+def _with_earlier(cube: Cube, layers: Mapping[str, Values]) -> tuple[Cube, Mapping[str, Values]]:
+    """Return a cube and the layers of its fill, with those of earlier fills of its source added."""
+    mark, path = cube.mark, cube.path
+    if mark is None or path is None or not (EARLIER in mark.record or not layers):
+        return cube, layers
+    layers = layers_over(mark.layers or layers, fill_layers.beside(base_of(path), cube.shape))
+    return replace(cube, mark=replace(mark, layers=layers)), layers
 
 
 def intervals_of(path: Path) -> Sequence[float]:
@@ -228,9 +230,10 @@ def calibrated(
     error, std = errors_and_bars(values, truth, sigma)
     noise = np.asarray(read_record(base_of(path)).get("sigma_y", 0.0), np.float64)
     by_entry = None
-    if (noise > 0).all():
+    if noise.any():
         combined = np.where(np.asarray(sigma) > 0, np.hypot(sigma, noise.reshape(-1, 1, 1)), np.nan)
-        by_entry = np.sqrt(errors_and_bars(values, truth, combined)[1] ** 2 - std**2)
+        added = errors_and_bars(values, truth, combined)[1] ** 2 - std**2
+        by_entry = np.sqrt(np.maximum(added, 0.0))
     return calibration(values, truth, sigma, widths), verification(error, std, widths, by_entry)
 
 

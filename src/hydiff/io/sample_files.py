@@ -25,7 +25,7 @@ from hydiff.io.staging import read_with
 Writers = dict[Callable[[Path], Path], Callable[[Path], Any]]
 
 
-NETCDF = ".nc"
+NETCDF, ENVI = ".nc", ".img"
 
 
 def store_path(path: Path) -> Path:
@@ -37,13 +37,18 @@ def store_path(path: Path) -> Path:
 def numbered_path(path: Path, number: int, count: int) -> Path:
     """Return the path of sample `number`, counted from 1, of `count` samples."""
     digits = len(str(count))
-    return path.with_name(f"{path.stem}.sample-{number:0{max(digits, 2)}}{path.suffix}")
+    return path.with_name(f"{path.stem}.sample-{number:0{max(digits, 2)}}{_suffix(path)}")
+
+
+def _suffix(path: Path) -> str:
+    """Return the suffix of the samples of a fill; ENVI's for a fill without one."""
+    return path.suffix or ENVI
 
 
 def existing(path: Path) -> list[Path]:
     """Return the files of samples beside a fill, and the files that are read together with them."""
     stores = [store_path(path)] if exists(store_path(path)) else []
-    names = sorted(path.parent.glob(f"{escape(path.stem)}.sample-[0-9]*{escape(path.suffix)}"))
+    names = sorted(path.parent.glob(f"{escape(path.stem)}.sample-[0-9]*{_suffix(path)}"))
     return [*stores, *(file for name in names for file in read_with(name))]
 
 
@@ -53,7 +58,7 @@ def stored(path: Path, shape: tuple[int, int, int]) -> Iterator[Array]:
         if file == store_path(path):
             module = sample_netcdf if file.suffix == NETCDF else zarr
             cubes = module.read_samples(file)
-        elif file.suffix == path.suffix:  # not the header beside the values
+        elif file.suffix == _suffix(path):  # not the header beside the values
             cubes = iter([np.asarray(io.read(file).values)])
         else:
             continue

@@ -17,7 +17,9 @@ from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
 from hydiff.io.blocks import blocks
+from hydiff.io.headers import scaling
 from hydiff.io.parsing import parsing
+from hydiff.io.regular import exists
 
 MEASURAND = "the noise-free value at a missing entry, relative to the calibration of this product"
 LISTS = (".txt", ".csv")  # one number per band
@@ -43,10 +45,14 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
     if isinstance(given, str | Path):
         path = Path(given)
         if path.suffix.lower() in LISTS:
+            if not exists(path):
+                raise BadValue(f"{path}: no such file; check the path")
             with parsing(path, "a list with one number per band"):
                 array = np.loadtxt(path, delimiter="," if "," in path.read_text() else None)
         else:
-            array = io.read(path).values
+            product = io.read(path)
+            _check_scale(product, cube, path)
+            array = product.values
     elif np.ndim(given) != 1:
         array, label = as_cube(given).values, "the array"
     shape = tuple(array.shape) if hasattr(array, "shape") else np.shape(array)
@@ -57,6 +63,16 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
         )
     uncertainty: Values | Floats = np.asarray(array, np.float64) if len(shape) == 1 else array
     return uncertainty
+
+
+def _check_scale(product: Cube, cube: Cube, path: Path) -> None:
+    """Raise BadValue if a file states gains of its values other than those of the cube."""
+    stated, own = (scaling(each.attrs, each.bands) for each in (product, cube))
+    if stated is not None and (own is None or not np.allclose(stated[0], own[0])):
+        raise BadValue(
+            f"`input_uncertainty=`: {path} has the scale {stated[0][0]:g}, the cube "
+            f"{1 if own is None else own[0][0]:g}; expected values in the unit of the cube's file"
+        )
 
 
 def of_input(given: Any, cube: Cube, observed: Values) -> Floats | None:

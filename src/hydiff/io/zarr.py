@@ -328,7 +328,7 @@ def _write_mark(path: Path, array: Any, cube: Cube, axes: ax.Axes) -> None:
         layer_array = _layer(group, array, name)
         for block in chunk_blocks(cube.shape, 4, ax.cube_shape(layer_array.chunks, axes)):
             new = marks.block_of(name, layer, block)
-            if not marks.is_empty(new):
+            if layer_array.metadata.fill_value is None or not marks.is_empty(new):
                 _put(layer_array, ax.stored_block(axes, block), ax.as_stored(new, axes))
     if consolidated:  # readers take this list for complete, and it lacks the new arrays
         with warnings.catch_warnings():
@@ -349,8 +349,7 @@ def _unlink(group: Any, array: Any) -> None:
 def _layer(group: Any, array: Any, name: str) -> Any:
     """Create an empty array for a layer, with the axes and chunks of the cube, and link to it."""
     label, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
-    attributes = plain(marks.about(name, array.attrs))
-    dims = list(_dims(array)) or None
+    attributes, dims = plain(marks.about(name, array.attrs)), list(_dims(array)) or None
     if version == 2 and dims:
         attributes["_ARRAY_DIMENSIONS"] = dims
     array.attrs["ancillary_variables"] = marks.linked(
@@ -361,7 +360,8 @@ def _layer(group: Any, array: Any, name: str) -> Any:
         shape=array.shape,
         dtype=dtype.name,
         chunks=array.chunks,
-        fill_value=np.nan if dtype.kind == "f" else 0,
+        # None: xarray takes the fill value of version 2 for nodata, and turns bytes into floats
+        fill_value=np.nan if dtype.kind == "f" else 0 if version == 3 else None,
         dimension_names=dims if version == 3 else None,
         attributes=attributes,
         overwrite=True,

@@ -87,9 +87,10 @@ def repeated_inside(
 ) -> tuple[float, ...]:
     """Return the expected share of repeated measurements inside their intervals, by level.
 
-    noise (n,): std > 0 of the measurements' noise, by which the intervals are widened.  The share
-    is the mean probability, so nothing is drawn.
+    noise (n,): std of the measurements' noise, by which the intervals are widened.  The share is
+    the mean probability, so nothing is drawn.
     """
+    noise = np.maximum(noise, 1e-9 * std)  # without noise, the share of the truths
     halves = (q * np.hypot(std, noise) for q in intervals)
     ends = (((half - error) / noise, (-half - error) / noise) for half in halves)
     return tuple(float((special.ndtr(high) - special.ndtr(low)).mean()) for high, low in ends)

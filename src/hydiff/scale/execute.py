@@ -171,7 +171,7 @@ def _copied(plan: FilePlan, whole: api.CubePlan) -> Filled:
     output, cube, overwrite = plan.output, plan.cube, plan.overwrite
     facts = {"request": plan.fingerprint, "entries": {"missing_before": 0}, "notes": whole.notes}
     record = provenance.dated(plan.command, provenance.input_of(plan.hashes), facts)
-    paths = provenance.write_together(
-        cube, output, record, {}, hashes=plan.hashes, overwrite=overwrite, before=cube
-    )
+    options: dict[str, Any] = {"overwrite": overwrite, "compact": plan.request.compact}
+    options |= {"hashes": plan.hashes, "before": cube}
+    paths = provenance.write_together(cube, output, record, {}, **options)
     return Filled([*paths, *_write_band_mask(plan, ~whole.observed)], record)

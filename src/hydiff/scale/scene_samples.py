@@ -95,7 +95,7 @@ def _gaps(tiled: Tiled, filled: Cube, box: Box) -> DrawnGaps:
     observed, drawn = scene.observed.box(box), tiled.filled.box(box)
     values = np.asarray(filled.values[bands, *box], np.float64)
     values = np.where(observed | drawn, values, np.nan)
-    sigma = tiled.mosaic.blended(1, bands, box) if tiled.bars else None
+    sigma = None if tiled.sigma is None else np.asarray(tiled.sigma[bands, *box], np.float64)
     good = filled.good_bands & scene.observed.some()
     return DrawnGaps(values, observed, drawn, sigma, good, np.asarray(tiled.decided.sigma_y))
 

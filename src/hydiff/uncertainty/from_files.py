@@ -62,9 +62,15 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
 
 
 def stored_samples(result: Result) -> Iterator[Array] | None:
-    """Return an iterator over the samples that were written with a fill; None if there are none."""
+    """Return an iterator over the samples that were written with a fill.
+
+    None if there are none, or if an earlier fill filled entries, which do not vary in them.
+    """
     path = result.cube.path
     if path is None or not sample_files.existing(path):
+        return None
+    last = record.read(provenance.record_path(provenance.base_of(path)))
+    if last.entries.filled < np.count_nonzero(result.filled):
         return None
     return sample_files.stored(path, result.cube.shape)
 

@@ -110,6 +110,7 @@ def propagate(
 
     Values are those of `result.cube`; measured entries vary by the noise that the fill assumed.
     Linear functions of at most 200 values are exact: the model of the errors gives their variance.
+    In a denoised cube all are computed from samples.
 
     >>> import numpy as np, hydiff
     >>> cube = hydiff.sample().window(slice(0, 20), slice(0, 20), slice(0, 8))
@@ -132,7 +133,9 @@ def propagate(
         raise BadValue(f"a {type(result).__name__}: expected the Result of a fill, or its path")
     x = fill_values(result.cube)
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
-    if quantity.weights is not None and len(quantity.labels) <= EXACT:
+    # the errors of denoised measurements are correlated, too: only samples know how
+    exact = len(quantity.labels) <= EXACT and not result.is_denoised
+    if quantity.weights is not None and exact:
         propagated = _exact(result, quantity, quantity.weights, x)
     else:
         if samples is None or isinstance(samples, int | np.integer):
@@ -254,7 +257,7 @@ def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> It
     Filled entries vary by these errors, measured entries by the noise that the fill assumed; in a
     denoised cube all entries vary by the errors.
     """
-    denoised = result.cube.mark is not None and result.cube.mark.denoised
+    denoised = result.is_denoised
     noise = np.zeros(len(x)) if denoised else np.asarray(result.sigma_y, np.float64)
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(x),)))
     for error in errors:
@@ -280,15 +283,18 @@ def by_samples(
             f"{len(values)} samples, expected {FEWEST} or more: draw them, `samples=200`"
         )
     sampled = np.stack(values)
-    fill_var, rest_var = (
-        np.var(filled_only, axis=0, ddof=1),
-        np.var(sampled - filled_only, axis=0, ddof=1),
-    )
-    value, sigma = quantity.f(x), sampled.std(axis=0, ddof=1)
+    fill_var, rest_var = _variance(np.stack(filled_only)), _variance(sampled - filled_only)
+    value, sigma = quantity.f(x), np.sqrt(_variance(sampled))
     low, high = zip(*(_interval(sampled, value, sigma, level) for level in LEVELS), strict=True)
     share = _ratio(fill_var, fill_var + rest_var)
     ends = np.stack(low), np.stack(high)
     return Propagated(quantity.labels, value, sigma, *ends, share, len(sampled))
+
+
+def _variance(drawn: Floats) -> Floats:
+    """(m,) variance of draws (n, m); exactly 0 where all are equal."""
+    variance: Floats = np.var(drawn - drawn[0], axis=0, ddof=1)
+    return variance
 
 
 def _as_many(values: Floats, quantity: Quantity) -> Floats:

@@ -45,7 +45,7 @@ def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
 def sample_cubes(result: Result, n: int, seed: int) -> Iterator[Cube]:
     """Yield `Result.samples` as cubes to write: with dtype and measured entries of the fill."""
     cube, varies = result.cube, result.filled
-    if cube.mark is not None and cube.mark.denoised:
+    if result.is_denoised:
         varies = varies | (np.isfinite(result.values) & (result.sigma_y > 0)[:, None, None])
     for values in result.samples(n, seed):
         yield replace(cube, values=into_dtype(cube, values, varies, None)[0])
@@ -79,6 +79,9 @@ def gaps_of(result: Result) -> DrawnGaps:
     observed = np.isfinite(values) & ~filled
     measured = np.where(observed, np.asarray(result.cube.values, np.float64), values)
     sigma_y = np.asarray(result.sigma_y, np.float64)
+    if result.is_denoised:  # noise as large as what was removed: the model expects it in the values
+        noise = np.random.default_rng(0).standard_normal(values.shape)
+        measured += np.where(observed, sigma_y[:, None, None] * noise, 0.0)
     drawn = filled | (observed & (sigma_y > 0)[:, None, None])
     sigma = None if result.sigma is None else np.asarray(result.sigma, np.float64)
     good = result.cube.good_bands & observed.any(axis=(1, 2))
