@@ -1,6 +1,7 @@
 """The network that was trained elsewhere: what it may change, and what it must not invent."""
 
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -298,6 +299,12 @@ def test_weights_that_are_none_are_refused(scene, gaps, some, change, message):
     change(prior_weights.Path(some))
     with pytest.raises(CubeFormatError, match=message):
         fill(scene, gaps, weights=some)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has no file that nobody can read")
+def test_weights_that_cannot_be_read_are_refused():
+    with pytest.raises(CubeFormatError, match="Input/output error; check the file"):
+        prior_weights.digest(Path("/proc/self/mem"))
 
 
 def test_settings_without_meaning_are_refused():

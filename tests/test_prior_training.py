@@ -2,6 +2,7 @@
 
 import csv
 import json
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -316,6 +317,20 @@ def test_an_interrupted_training_is_resumed(folder, tmp_path, monkeypatch):
     )
     assert reached == [20, 40, 40] and about["curve"][-1]["step"] == 50
     assert {p.name for p in tmp_path.iterdir()} == {"data", "w", "w.csv"}
+
+
+def test_a_state_that_cannot_be_written_ends_the_training_in_one_line(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prior_files, "KEPT", 0.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))  # as on a full disk
+    try:
+        with pytest.raises(OutputError, match=r"cannot write .*w\.training"):
+            train_prior(folder, tmp_path / "w", replace(SMALL, held=0, drawn=0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense"])

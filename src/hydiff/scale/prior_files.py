@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +222,13 @@ def _keep(path: Path, description: dict[str, Any], current: TrainingState, rows:
         "mean": current.mean.state_dict(),
         "optimiser": current.optimiser.state_dict(),
     }
-    draft = path.with_name(path.name + ".part")
+    content = BytesIO()
     torch.save(
-        {"about": description, "step": current.step, "rows": rows, "tensors": tensors}, draft
+        {"about": description, "step": current.step, "rows": rows, "tensors": tensors}, content
     )
-    draft.replace(path)
+    with io.staged(path, overwrite=True) as folder:
+        # not written by torch, so that errors of the disk are reported as such
+        (folder / path.name).write_bytes(content.getbuffer())
 
 
 def _kept(path: Path, description: dict[str, Any]) -> Any:
