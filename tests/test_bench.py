@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import hydiff
 from conftest import DATA, ROOT
-from hydiff import bench
+from hydiff import auto, bench
 from hydiff.bench import (
     cells,
     choice,
@@ -184,6 +184,17 @@ def test_changed_settings_make_another_cell():
     hashes = {cells.settings_hash(c) for c in (cell, *(replace(cell, settings=s) for s in changes))}
     assert len(hashes) == 4
     assert cells.settings_hash(replace(cell, settings='{"lr": 0.01}')) in hashes  # the default
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+def test_the_network_of_a_fast_fill_is_part_of_its_row_alone(monkeypatch, sigma):
+    def hashes():
+        settings = [json.dumps({"budget": name}) for name in auto.BUDGETS]
+        return [cells.settings_hash(Cell("auto", "a", "blobs", sigma, 0, s)) for s in settings]
+
+    fast, *others = hashes()
+    monkeypatch.setattr(auto, "FAST_PRIOR", auto.FAST_PRIOR._replace(settings={"size": "full"}))
+    assert hashes() != [fast, *others] and hashes()[1:] == others
 
 
 def test_noise_by_band_is_the_same_for_every_seed():

@@ -105,6 +105,7 @@ def test_all_methods_are_listed_and_say_what_they_need(without: Run) -> None:
         "fill damaged.npy -o x.tif --method prior",
         "simulate clean.npy -o x.npy --noise 0.1",
         "train damaged.npy -o x.safetensors",
+        "train-prior --data . -o x.safetensors",
         "bench speed -o x --quick",
     ],
     ids=lambda args: " ".join(args.split()[0::4]),

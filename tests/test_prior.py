@@ -1,6 +1,7 @@
 """The network that was trained elsewhere: what it may change, and what it must not invent."""
 
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import record
 from hydiff.learn import plane_crop, prior_weights
+from hydiff.learn.checkpoint import fingerprint
 from hydiff.learn.plane_network import INPUTS, ORDERS, SIDE, PlaneNetwork
 from hydiff.methods import METHODS, choose, prior, smooth
 from hydiff.methods.estimate import Job, estimate
@@ -272,9 +274,9 @@ def test_the_layout_is_that_of_the_training():
     assert prior_weights.LAYOUT == prior_files.LAYOUT
 
 
-def damage(path):
+def damage(path, change=lambda weights: weights * float("nan")):
     tensors = load_file(path)
-    tensors["last.weight"] = tensors["last.weight"] * float("nan")
+    tensors["last.weight"] = change(tensors["last.weight"])
     about = json.dumps({"layout": 1, "settings": {"width": 2}})
     save_file(tensors, path, metadata={"hydiff-prior": about})
 
@@ -288,13 +290,21 @@ def damage(path):
         (lambda path: weights(path, settings={"width": 5}), "tensor .* is damaged"),
         (lambda path: weights(path, settings={"width": 10**9}), "width = 1000000000"),
         (lambda path: weights(path, settings=[]), "width = None"),
-        (damage, "tensor last.weight is damaged"),
+        (damage, "tensor last.weight is damaged: not all values are finite"),
+        (lambda path: damage(path, lambda w: w.double() + 1e300), "not all values are finite"),
+        (lambda path: damage(path, lambda w: w.long()), "int64, expected torch.float32"),
     ],
 )
 def test_weights_that_are_none_are_refused(scene, gaps, some, change, message):
     change(prior_weights.Path(some))
     with pytest.raises(CubeFormatError, match=message):
         fill(scene, gaps, weights=some)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has no file that nobody can read")
+def test_weights_that_cannot_be_read_are_refused():
+    with pytest.raises(CubeFormatError, match="Input/output error; check the file"):
+        prior_weights.digest(Path("/proc/self/mem"))
 
 
 def test_settings_without_meaning_are_refused():
@@ -453,6 +463,12 @@ def test_a_budget_takes_the_symmetries_that_it_has_time_for(packaged):
 
 
 @pytest.mark.usefixtures("packaged")
+def test_rules_are_raised_when_a_network_of_auto_changes():
+    """Rows of the benchmark know these by RULES alone: raise it together with this hash."""
+    networks = candidates.PRIOR, candidates.TUNED, candidates.ON_FOLDS, candidates.PRIOR_FOLDS
+    assert (candidates.RULES, fingerprint(repr(networks))[:12]) == (8, "553d60631179")
+
+
 def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     """The same candidate with fewer planes and no symmetries, and with all of them."""
     job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)

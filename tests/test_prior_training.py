@@ -2,6 +2,7 @@
 
 import csv
 import json
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from hydiff.cli import app
-from hydiff.errors import BadValue, CubeFormatError
+from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.learn import plane_network, prior_training, prior_weights, training_planes
 from hydiff.learn.field import Field
 from hydiff.learn.plane_network import MIDDLE, ORDERS, PlaneNetwork, corrected, roughness, turn
@@ -23,8 +24,10 @@ from hydiff.learn.training_planes import (
     images_of,
     random_mask,
 )
+from hydiff.scale import prior_files
 from hydiff.scale.prior_files import train_prior
 
+TINY = "masks=2", "planes=2", "pool=2", "side=24", "drawn=1"
 SMALL = PriorTraining(
     width=4, steps=6, masks=2, planes=2, pool=3, renew=2, side=24, held=1, drawn=1
 )
@@ -224,14 +227,121 @@ def test_more_images_go_on_from_weights_and_are_named(folder, tmp_path):
 def test_what_cannot_be_trained_on_is_refused(folder, tmp_path):
     with pytest.raises(CubeFormatError, match="with arrays"):
         train_prior(tmp_path, tmp_path / "w", SMALL)
+    with pytest.raises(CubeFormatError, match="no such folder"):
+        train_prior(folder / "a.npz", tmp_path / "w", SMALL)
     with pytest.raises(BadValue, match="only 3 places"):
         train_prior(folder, tmp_path / "w", PriorTraining(side=24, held=3))
-    with pytest.raises(BadValue, match="width = 0"):
-        PriorTraining(width=0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("width", 0, "1 or more"),
+        ("width", 10**9, "at most 1024"),
+        ("side", 11, "12 or more"),
+        ("side", 225, "drawn = 0"),
+        ("held", -1, "0 or more"),
+        ("lr", float("nan"), "from 0 to 1"),
+        ("seed", -1, "whole number"),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting, value, words):
+    with pytest.raises(BadValue, match=f"{setting} = {value}.*{words}"):
+        PriorTraining(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "cannot be read"),
+        (b"nonsense", "cannot be read"),
+        (np.full((2, 30, 30), np.nan), "x_1 has NaN"),
+        (np.full((2, 30, 30), 1e300), "beyond float32"),
+        (np.full((2, 30, 30), "x"), "real numbers"),
+        (np.ones((2, 30, 30)), "x_1 is constant"),
+        (np.ones((0, 30, 30)), "x_1 is constant"),
+        (np.array([{}]), "with arrays"),
+    ],
+)
+def test_files_that_hold_no_images_are_refused(tmp_path, content, words):
+    if isinstance(content, bytes):
+        (tmp_path / "x.npz").write_bytes(content)
+    else:
+        np.savez(tmp_path / "x.npz", x_1=content)
+    with pytest.raises(CubeFormatError, match=words):
+        train_prior(tmp_path, tmp_path / "w", SMALL)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_a_constant_band_teaches_nothing(tmp_path):
+    """In units of its roughness it would outweigh all other bands."""
+    for name, more in (("a", 0), ("b", 1)):
+        bands = np.concatenate([scene(0), np.full((more, 40, 44), 7, np.uint16)])
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "x.npz", x_1=bands)
+    (_, one), (_, other) = (prior_files._of_file(tmp_path / n / "x.npz", 24) for n in "ab")
+    np.testing.assert_array_equal(one["x_1"], other["x_1"])
+
+
+def test_outputs_that_cannot_be_written_are_refused_before_the_training(folder, tmp_path):
+    def refused(words, output=tmp_path / "w", **how):
+        with pytest.raises(OutputError, match=words):
+            train_prior(tmp_path / "none", output, SMALL, **how)
+
+    refused("is not a folder", tmp_path / "none" / "w")
+    refused("is a folder", folder)
+    (tmp_path / "w.csv").write_text("mine")
+    refused(r"w\.csv exists")
+    (tmp_path / "w.csv").unlink()
+    (tmp_path / "w.training").write_text("mine")
+    refused("unfinished training")
+
+
+def test_an_interrupted_training_is_resumed(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(prior_files, "KEPT", 0.0)
+    longer = replace(SMALL, steps=50, held=0, drawn=0)
+    reached = []
+
+    def stop(step, _):
+        reached.append(step)
+        if step == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_prior(folder, tmp_path / "w", longer, progress=stop)
+    assert {p.name for p in tmp_path.iterdir()} == {"data", "w.training"}
+    with pytest.raises(BadValue, match="belongs to another training"):
+        train_prior(folder, tmp_path / "w", replace(longer, seed=1), resume=True)
+    about = train_prior(
+        folder, tmp_path / "w", longer, resume=True, progress=lambda step, _: reached.append(step)
+    )
+    assert reached == [20, 40, 40] and about["curve"][-1]["step"] == 50
+    assert {p.name for p in tmp_path.iterdir()} == {"data", "w", "w.csv"}
+
+
+def test_a_state_that_cannot_be_written_ends_the_training_in_one_line(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prior_files, "KEPT", 0.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))  # as on a full disk
+    try:
+        with pytest.raises(OutputError, match=r"cannot write .*w\.training"):
+            train_prior(folder, tmp_path / "w", replace(SMALL, held=0, drawn=0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense"])
+def test_a_damaged_state_is_refused(folder, tmp_path, content):
+    (tmp_path / "w.training").write_bytes(content)
+    with pytest.raises(CubeFormatError, match="no readable state"):
+        train_prior(folder, tmp_path / "w", SMALL, resume=True)
 
 
 def test_the_command_trains(folder, tmp_path):
-    tiny = [part for s in ("masks=2", "planes=2", "pool=2", "side=24") for part in ("--set", s)]
+    tiny = [part for s in TINY for part in ("--set", s)]
     command = ["train-prior", "--data", str(folder), "-o", str(tmp_path / "w"), "--steps", "3"]
     done = CliRunner().invoke(app, [*command, "--size", "small", "--device", "cpu", *tiny])
     assert done.exit_code == 0, done.output

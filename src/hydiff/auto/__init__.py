@@ -31,6 +31,7 @@ from hydiff.auto.apply import Decision, Ready, apply, judged
 from hydiff.auto.candidates import (
     BUDGETS,
     ELSEWHERE,
+    FAST_PRIOR,
     GPU_BUDGETS,
     NAME,
     NOISE_RULES,
@@ -53,6 +54,7 @@ from hydiff.methods.estimate import Estimate, Job, Progress
 __all__ = [
     "BUDGETS",
     "ELSEWHERE",
+    "FAST_PRIOR",
     "GPU_BUDGETS",
     "NAME",
     "NOISE_RULES",

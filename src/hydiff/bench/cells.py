@@ -89,7 +89,8 @@ def settings_hash(cell: Cell) -> str:
         extras |= {"reference": repr((auto.WITH_REFERENCE, auto.REFERENCE_RULES))}
     if cell.method == auto.NAME:
         name = cell.own("budget")
-        budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES))
+        prior = (auto.FAST_PRIOR,) if name == "fast" else ()
+        budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES, *prior))
         return fingerprint(budgets, extras, *((auto.NOISE_RULES,) if cell.noisy else ()))[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = declared(cell.method).rules

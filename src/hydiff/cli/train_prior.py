@@ -9,6 +9,7 @@ import typer
 
 from hydiff.cli.options import Output, Overwrite, Seed, interrupted, key_values
 from hydiff.cli.terminal import err, print_json
+from hydiff.errors import BadValue, UnknownName, need_torch
 
 
 def train_prior(
@@ -35,13 +36,14 @@ def train_prior(
     """Train the network that corrects planes of any sensor, on images with simulated gaps."""
     from rich.progress import Progress
 
-    from hydiff.errors import BadValue, UnknownName
+    need_torch("training")
     from hydiff.learn import prior_weights
     from hydiff.learn.plane_network import WIDTHS
     from hydiff.learn.prior_training import PriorTraining
     from hydiff.methods import settings_from
     from hydiff.methods.estimate import torch_device
     from hydiff.scale.prior_files import train_prior
+    from hydiff.scale.training_files import keep_path
 
     if size not in WIDTHS:
         raise UnknownName("size", size, WIDTHS)
@@ -50,7 +52,7 @@ def train_prior(
     options = {"width": WIDTHS[size], "steps": steps, "seed": seed}
     settings = settings_from("train-prior", PriorTraining, None, options | key_values(set_ or []))
     progress = Progress(console=err, transient=True, disable=not err.is_terminal)
-    with interrupted(output.with_name(output.name + ".training")), progress as bar:
+    with interrupted(keep_path(output)), progress as bar:
         task = bar.add_task("training", total=steps)
         report = train_prior(
             data,

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, check_seed
+from hydiff.learn.dead_leaves import SIDE
 from hydiff.learn.plane_network import MIDDLE, PlaneNetwork, corrected
-from hydiff.learn.training_planes import Batch, Images, Pool, Shelf, batch_of
+from hydiff.learn.prior_weights import WIDEST
+from hydiff.learn.training_planes import SMALLEST_SIDE, Batch, Images, Pool, Shelf, batch_of
 
 FLOOR = 0.02  # added to a relative error: no single plane can dominate the loss
 KEEP = 0.999  # largest weight of the past in the running mean of the network's weights
@@ -41,11 +43,19 @@ class PriorTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("width", "steps", "masks", "planes", "pool", "renew", "side"):
-            if getattr(self, name) < 1:
-                raise BadValue(f"{name} = {getattr(self, name)}: expected 1 or more")
-        if self.drawn < 0:
-            raise BadValue(f"drawn = {self.drawn}: expected 0 or more")
+        counts = dict.fromkeys(("steps", "masks", "planes", "pool", "renew", "width"), 1)
+        for name, low in (counts | {"side": SMALLEST_SIDE, "held": 0, "drawn": 0}).items():
+            if getattr(self, name) < low:
+                raise BadValue(f"{name} = {getattr(self, name)}: expected {low} or more")
+        if self.width > WIDEST:
+            raise BadValue(f"width = {self.width}: expected at most {WIDEST}")
+        if self.drawn and self.side > SIDE:
+            raise BadValue(
+                f"side = {self.side}: drawn images have {SIDE} px; take less, or drawn = 0"
+            )
+        if not 0 < self.lr < 1:
+            raise BadValue(f"lr = {self.lr}: expected a number from 0 to 1")
+        check_seed(self.seed)
 
 
 class TrainingState(NamedTuple):

@@ -48,7 +48,13 @@ def digest(path: Path) -> str:
 @lru_cache(maxsize=8)
 def _digest(path: Path, changed: int, size: int) -> str:
     """Return the SHA-256 of a file; the cache notices a change by time (ns) and size (bytes)."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CubeFormatError(
+            f"{path}: {error.strerror}; check the file and its permissions"
+        ) from None
 
 
 def size_with(sha256: str) -> str | None:

@@ -46,7 +46,8 @@ MASKS = {
     "tiles": (0.1, 0.3),
     "lines": (0.05, 0.3),
 }
-FRAME = 32  # largest number of lines of a lost frame
+FRAMES = 4, 32  # smallest and largest number of lines of a lost frame
+SMALLEST_SIDE = 3 * FRAMES[0]  # px, of a crop, of which a frame is a third at most
 
 
 class Images(NamedTuple):
@@ -219,7 +220,7 @@ def _one_kind(side: int, rng: np.random.Generator) -> Bools:
     kind = str(rng.choice([*MASKS, "frame"]))
     if kind == "frame":
         observed = np.ones((side, side), bool)
-        height = int(rng.integers(4, min(FRAME, side // 3) + 1))
+        height = int(rng.integers(FRAMES[0], min(FRAMES[1], side // 3) + 1))
         top = int(rng.integers(0, side - height + 1))
         observed[top : top + height] = False
         return observed

@@ -64,14 +64,24 @@ def whole_number(path: Path, kind: Kind, name: str, found: Any, most: int) -> in
 def check_tensors(
     path: Path, kind: Kind, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> None:
-    """Refuse tensors of a file that do not fit a network or are not finite.
+    """Refuse tensors of a file that do not fit a network or are not finite numbers in float32.
 
     expected: the tensors of the network.
     """
     for name in sorted(expected.keys() | tensors.keys()):
         found, wanted = (tuple(d[name].shape) if name in d else None for d in (tensors, expected))
-        if found != wanted or not tensors[name].isfinite().all():
+        if found != wanted:
             raise CubeFormatError(
                 f"{path}: tensor {name} is damaged, missing or not ours "
                 f"(shape {found}, expected {wanted}); {kind.again}"
+            )
+        values, usual = tensors[name], expected[name].dtype
+        if values.is_floating_point() != usual.is_floating_point:
+            raise CubeFormatError(
+                f"{path}: tensor {name} is damaged: {values.dtype}, expected {usual}; {kind.again}"
+            )
+        if not values.float().isfinite().all():
+            raise CubeFormatError(
+                f"{path}: tensor {name} is damaged: not all values are finite in single "
+                f"precision; {kind.again}"
             )

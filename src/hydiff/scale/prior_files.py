@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,11 @@ import numpy as np
 import torch
 
 from hydiff import io
+from hydiff.cube import Array
 from hydiff.errors import BadValue, CubeFormatError
+from hydiff.io import npz
+from hydiff.io.parsing import check_real, parsing
+from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn import prior_weights, weights_file
 from hydiff.learn.dead_leaves import drawn
@@ -35,6 +39,8 @@ from hydiff.learn.prior_training import (
     train,
 )
 from hydiff.learn.training_planes import KINDS, Batch, Images, Pool, Shelf, batch_of, images_of
+from hydiff.learn.weights import beside
+from hydiff.scale.training_files import check_outputs, keep_path
 
 LAYOUT = 1
 EVERY = 500  # steps between two rows of the curve
@@ -65,16 +71,11 @@ def train_prior(
     of some places are held back for validation.
     start: initial weights, of width `settings.width`; None = a new network.
     """
+    state_path = keep_path(output)
+    check_outputs((output, beside(output, ".csv")), state_path, resume=resume, overwrite=overwrite)
     folders = [folder for folder in (data, more) if folder is not None]
     sources, arrays = _arrays(folders, settings.side)
-    places = sorted({name.partition("_")[0] for name in arrays})
-    if settings.held >= len(places):
-        listing = " and ".join(map(str, folders))
-        raise BadValue(
-            f"held = {settings.held}: only {len(places)} places are in {listing}; hold back fewer, "
-            "or none with held = 0"
-        )
-    held = set(np.random.default_rng(settings.seed).permutation(places)[: settings.held].tolist())
+    held = _held({name.partition("_")[0] for name in arrays}, settings, folders)
     images = [images_of(name.partition("_")[0], a, device) for name, a in arrays.items()]
     description: dict[str, Any] = {
         "layout": LAYOUT,
@@ -85,7 +86,6 @@ def train_prior(
         **({} if start is None else {"start": _start(start)}),
         "versions": versions("torch", "numpy"),
     }
-    state_path = output.with_name(output.name + ".training")
     state = _kept(state_path, description) if resume else None
     validation = _judges([i for i in images if i.place in held], settings, device)
     images = [i for i in images if i.place not in held]
@@ -93,7 +93,8 @@ def train_prior(
     images += [images_of("drawn", drawn(rng), device) for _ in range(settings.drawn)]
     rows: list[dict[str, float]] = [] if state is None else state["rows"]
     first = 0 if state is None else state["step"]
-    saved = began = time.perf_counter()
+    saved = time.perf_counter()
+    began = saved - (rows[-1]["seconds"] if rows else 0.0)
     # all batches have the same shape, so searching once for the fastest convolutions pays
     torch.backends.cudnn.benchmark = True
     tensors = None if state is None else state["tensors"]
@@ -107,7 +108,7 @@ def train_prior(
                 current, validation
             )
             rows.append({"step": current.step} | {k: round(v, 3) for k, v in figures.items()})
-        if time.perf_counter() - saved > KEPT:
+        if current.step < settings.steps and time.perf_counter() - saved > KEPT:
             _keep(state_path, description, current, rows)
             saved = time.perf_counter()
     _write(current, description, rows, output, overwrite)
@@ -115,15 +116,32 @@ def train_prior(
     return description | {"curve": rows}
 
 
+def _held(places: set[str], settings: PriorTraining, folders: Sequence[Path]) -> set[str]:
+    """Return the places that are held back for validation; refuse to hold back all of them."""
+    if settings.held >= len(places):
+        listing = " and ".join(map(str, folders))
+        raise BadValue(
+            f"held = {settings.held}: only {len(places)} places are in {listing}; hold back fewer, "
+            "or none with held = 0"
+        )
+    drawn_first = np.random.default_rng(settings.seed).permutation(sorted(places))
+    return set(drawn_first[: settings.held].tolist())
+
+
 def _arrays(folders: Sequence[Path], side: int) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the hashes of the files by name, and their arrays large enough for a crop."""
     sources: dict[str, str] = {}
     arrays: dict[str, Any] = {}
     for folder in folders:
+        if not (is_there(folder) and folder.is_dir()):
+            raise CubeFormatError(f"{folder}: no such folder; name one that holds .npz files")
         contents = {p.name: _of_file(p, side) for p in sorted(folder.glob("*.npz"))}
         large = {name: a for _, file_arrays in contents.values() for name, a in file_arrays.items()}
         if not large:
-            raise CubeFormatError(f"{folder}: no .npz with arrays (bands, rows, cols) of {side} px")
+            raise CubeFormatError(
+                f"{folder}: no .npz with arrays (bands, rows, cols) of {side} px or more; add "
+                "larger images, or set a smaller side"
+            )
         if twice := (arrays.keys() & large.keys()) | (sources.keys() & contents.keys()):
             raise BadValue(f"{folder}: {min(twice)} is in another folder too; rename one of them")
         sources |= {name: sha256 for name, (sha256, _) in contents.items()}
@@ -133,10 +151,29 @@ def _arrays(folders: Sequence[Path], side: int) -> tuple[dict[str, str], dict[st
 
 def _of_file(path: Path, side: int) -> tuple[str, dict[str, Any]]:
     """Return the hash of a file, and its arrays of at least `side` px by name."""
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file}
-    large = {n: a for n, a in arrays.items() if a.ndim == 3 and min(a.shape[1:]) >= side}
-    return hashlib.sha256(path.read_bytes()).hexdigest(), large
+    is_there(path)
+    with parsing(path, "an .npz of arrays (bands, rows, cols)"):
+        shapes = {name: shape for name, (shape, _) in npz.members(path).items()}
+        large = [n for n, shape in shapes.items() if len(shape) == 3 and min(shape[1:]) >= side]
+        with np.load(path) as file:
+            arrays = {name: _image(file[name], name, path) for name in large}
+    return hashlib.sha256(path.read_bytes()).hexdigest(), arrays
+
+
+def _image(values: Array, name: str, path: Path) -> Array:
+    """Return the bands of an array that vary, in single precision; refuse missing values."""
+    check_real(values.dtype, path)
+    with np.errstate(over="ignore"):
+        bands = values.astype(np.float32)
+    if not np.isfinite(bands).all():
+        raise CubeFormatError(
+            f"{path}: {name} has NaN, Inf or values beyond float32; expected complete images: "
+            "crop, fill or scale it"
+        )
+    varying: Array = bands[(bands != bands[:, :1, :1]).any(axis=(1, 2))]
+    if not len(varying):
+        raise CubeFormatError(f"{path}: {name} is constant; remove it, for nothing can be learned")
+    return varying
 
 
 def _start(weights: Path) -> dict[str, Any]:
@@ -185,19 +222,27 @@ def _keep(path: Path, description: dict[str, Any], current: TrainingState, rows:
         "mean": current.mean.state_dict(),
         "optimiser": current.optimiser.state_dict(),
     }
-    draft = path.with_name(path.name + ".part")
+    content = BytesIO()
     torch.save(
-        {"about": description, "step": current.step, "rows": rows, "tensors": tensors}, draft
+        {"about": description, "step": current.step, "rows": rows, "tensors": tensors}, content
     )
-    draft.replace(path)
+    with io.staged(path, overwrite=True) as folder:
+        # not written by torch, so that errors of the disk are reported as such
+        (folder / path.name).write_bytes(content.getbuffer())
 
 
 def _kept(path: Path, description: dict[str, Any]) -> Any:
     """Return the stored state of this training, or None; refuse that of another training."""
-    if not path.exists():
+    if not is_there(path):
         return None
-    state = torch.load(path, weights_only=True)
-    if state["about"] != description:
+    try:
+        state = torch.load(path, weights_only=True)
+        about = state["about"]
+    except Exception:  # torch raises anything from KeyError to UnpicklingError
+        raise CubeFormatError(
+            f"{path} is no readable state of a training; remove it and start again"
+        ) from None
+    if about != description:
         raise BadValue(f"{path} belongs to another training; repeat its settings, or remove it")
     return state
 

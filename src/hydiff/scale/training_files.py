@@ -54,7 +54,8 @@ def train_files(
     settings, output = settings or Training(), Path(output)
     share_of = _budget(minutes, epochs)
     state_path = keep_path(output)
-    _check_output(output, state_path, resume=resume, overwrite=overwrite)
+    outputs = output, beside(output, ".md"), beside(output, ".png")
+    check_outputs(outputs, state_path, resume=resume, overwrite=overwrite)
     if output.resolve() in {Path(path).resolve() for path in paths}:
         raise OutputError(f"{output} is one of the inputs; choose another name")
     cubes = [io.read(path, var=var) for path in paths]
@@ -100,12 +101,13 @@ def keep_path(output: Path) -> Path:
     return beside(output, ".training")
 
 
-def _check_output(output: Path, keep_at: Path, *, resume: bool, overwrite: bool) -> None:
-    """Raise an error before the training if its outputs could not be written after it."""
-    for path in (output, beside(output, ".md"), beside(output, ".png")):
+def check_outputs(outputs: Sequence[Path], keep_at: Path, *, resume: bool, overwrite: bool) -> None:
+    """Raise an error before the training if its outputs, the weights first, could not be written
+    after it."""
+    for path in outputs:
         refuse_existing(path, overwrite)
-    if not output.parent.is_dir():
-        raise OutputError(f"{output.parent} is not a folder; create it first")
+    if not outputs[0].parent.is_dir():
+        raise OutputError(f"{outputs[0].parent} is not a folder; create it first")
     if keep_at.exists() and not (resume or overwrite):
         raise OutputError(
             f"{keep_at} holds an unfinished training; go on with `resume=True`, "
