@@ -284,8 +284,8 @@ def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:
 
 def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
     """Return a summary of what `fill` would do; the scene is read once, no output is written."""
-    with tempfile.TemporaryDirectory() as folder:
-        scene = _laid_out(plan, Path(folder))
+    with tempfile.TemporaryDirectory() as name, io.staging.explained(Path(name), Path(name)):
+        scene = _laid_out(plan, Path(name))
         begin(forecast.work_by_tiles(scene))
         return {
             "method": plan.request.method,
