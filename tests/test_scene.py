@@ -642,6 +642,23 @@ def test_what_a_kill_left_of_the_folder_is_not_in_the_way(file, tmp_path, left):
     assert (tmp_path / "out.bsq").exists() and not work.exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of folders are POSIX's")
+def test_a_scene_that_another_process_fills_is_left_to_it(file, tmp_path):
+    """Else each of the two would remove the tiles of the other."""
+    bounds, out = Limits(PLENTY, tile=32), tmp_path / "out.bsq"
+    refused = []
+
+    def again(step):
+        for resume in (False, True):
+            with pytest.raises(OutputError, match="another process is filling into"):
+                execute.fill_file(file, out, SMOOTH, bounds, resume=resume)
+            refused.append(step.done)
+
+    execute.fill_file(file, out, SMOOTH, bounds, progress=again)
+    assert refused and out.exists()
+    execute.fill_file(file, out, SMOOTH, bounds, overwrite=True)  # it is held no longer
+
+
 def test_a_folder_of_someone_else_is_not_touched(file, tmp_path):
     work = provenance.tiles_path(tmp_path / "out.bsq")
     work.mkdir()

@@ -91,9 +91,9 @@ def fill(
     if provenance.tiles_path(output).exists() and not plan.resume:
         say(f"starting again; `resume=True` would go on with {provenance.tiles_path(output)}")
     work = provenance.tiles_path(output).resolve()
-    with io.staging.explained(output, work):
+    with io.staging.explained(output, work), ledger.held(work):
         ledger.prepare(work, plan.resume)
-    with ledger.tidied(work), io.staging.explained(output, work):
+    with ledger.held(work), ledger.tidied(work), io.staging.explained(output, work):
         tiled = fill_tiles(plan, work, run, progress, begin, say)
         filled = _written(plan, tiled, began)
         shutil.rmtree(work)
