@@ -222,6 +222,14 @@ def test_inputs_are_named_once_and_patterns_match(granules, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_envi_cube_is_one_input_by_either_name(granules):
+    for name in ("a", "b"):
+        hydiff.write(hydiff.read(granules / f"{name}.tif"), granules / f"{name}.bil")
+    named = [str(granules / "b.hdr"), str(granules / "[ab].[bh]*")]
+    assert [p.name for p in inputs_of(named)] == ["a.bil", "b.bil"]
+    assert [p.name for p in inputs_of([str(granules / "*.hdr")])] == ["a.hdr", "b.hdr"]
+
+
 def test_floats_and_words_in_the_table():
     row = batch.Row("a|b.nc", "a", "filled", 3, 2, 1, seconds=1.23456)
     assert batch.markdown([row]).splitlines()[2] == (

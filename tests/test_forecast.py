@@ -113,9 +113,16 @@ def test_what_is_kept_is_read_again_and_bounded(cache: Path) -> None:
     ]
     assert fill_history.history_path().stat().st_size < fill_history.MOST_BYTES
     assert kept[-1].memory is not None
-    for cores in (1, 2):  # of workers, this process's own memory says too little
-        fill_history.keep(replace(WORK, kind="smooth by tiles", cores=cores), 1.0)
-        assert (fill_history.read_history().fills[-1].memory is None) == (cores > 1)
+
+
+def test_the_memory_of_a_fill_by_workers_is_not_kept(cache: Path, scene: Path) -> None:
+    """That of this process says too little, also for a single worker."""
+    for options in ([], ["--workers", "1"]):
+        out = str(scene.with_name(f"out{len(options)}.tif"))
+        done = run("fill", str(scene), "-o", out, "--method", "linear", *options)
+        assert done.returncode == 0, done.stderr
+        [*_, last] = fill_history.read_history().fills
+        assert (last.memory is None) == bool(options)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"fills": [{"work": 1}]}', '{"yardstick": -1}'])

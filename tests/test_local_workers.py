@@ -25,7 +25,7 @@ from hydiff.io import threads as own_threads
 from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.layout import Limits
-from hydiff.workers import Outcome, blas, local
+from hydiff.workers import Outcome, blas, child, local
 from hydiff.workers.local import BYTES, Processes, Threads
 
 PID = "__import__('os').getpid()"
@@ -221,7 +221,7 @@ def test_torch_is_imported_only_for_a_network(tmp_path):
         with Processes(1, [work.__module__]) as crew:
             crew.share(work)
             for number, task in enumerate(tasks):
-                yield Outcome(number, *crew.submit(local._named, task).result())
+                yield Outcome(number, *crew.submit(child.named, task).result())
             crew.share("'torch' in __import__('sys').modules")
             seen.append(crew.submit(eval).result())
 
@@ -311,6 +311,45 @@ __import__("time").sleep(60)
         assert len(pids) == 2
         run.kill()
     assert all(gone(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_child_removes_its_unfinished_files_when_it_is_ended(tmp_path, killed):
+    """Also after the parent was killed."""
+    (tmp_path / "slow.py").write_text("""
+import pathlib, time
+import hydiff.io
+def write(target):
+    with hydiff.io.staged(pathlib.Path(target)):
+        time.sleep(60)
+""")
+    code = f"""
+import os, pathlib, signal, sys, time
+sys.path.insert(0, {str(tmp_path)!r})
+import slow
+from hydiff.workers.local import Processes
+with Processes(1) as crew:
+    crew.share({str(tmp_path / "out")!r})
+    crew.submit(slow.write)
+    while not list(pathlib.Path({str(tmp_path)!r}).glob(".hydiff-*")):
+        time.sleep(0.01)
+    print(crew.processes[0].pid, flush=True)
+    if {killed}:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == -9 * killed and not run.stderr
+    assert gone(int(run.stdout))
+    assert not list(tmp_path.glob(".hydiff-*"))
+
+
+def test_an_interruption_is_for_the_parent_alone_from_the_start(tmp_path):
+    """Even while the child imports its first module."""
+    module = tmp_path / "hydiff" / "workers" / "child.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("import os\nos.kill(os.getpid(), 2)\ndef serve(): print('served')")
+    line = [sys.executable, "-c", local.START, "0", "", str(tmp_path)]
+    assert subprocess.run(line, capture_output=True, check=True).stdout == b"served\n"
 
 
 def test_who_may_have_children(monkeypatch):

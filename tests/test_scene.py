@@ -1,6 +1,7 @@
 """Laws of scenes: tiles change nothing that matters, memory is kept, nothing done is lost."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -269,6 +270,15 @@ def test_bits_are_booleans_on_disk(tmp_path, rng):
     assert np.array_equal(bits.box((slice(0, 11), slice(0, 21))), flags)
     assert np.array_equal(bits.get(slice(1, 2), slice(3, 9), slice(5, 19)), flags[1:2, 3:9, 5:19])
     assert np.array_equal(bits.plane(2), flags[2]) and bits.total() == flags.sum()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that cannot allocate")
+def test_a_mapped_file_has_its_space_from_the_start(tmp_path):
+    """A mapped write for which the disk has no space would end the process without a message."""
+    bits = scene.Bits(tmp_path / "x.bits", (40, 50, 801)).empty()
+    size = 40 * 50 * 101
+    assert bits.path.stat().st_size == size and bits.path.stat().st_blocks * 512 >= size
+    assert not bits.counts().any()
 
 
 # ── one recipe ───────────────────────────────────────────────────────────────────────────────────
@@ -630,6 +640,23 @@ def test_what_a_kill_left_of_the_folder_is_not_in_the_way(file, tmp_path, left):
     (work / left).write_bytes(b"half")
     execute.fill_file(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=48), resume=True)
     assert (tmp_path / "out.bsq").exists() and not work.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of folders are POSIX's")
+def test_a_scene_that_another_process_fills_is_left_to_it(file, tmp_path):
+    """Else each of the two would remove the tiles of the other."""
+    bounds, out = Limits(PLENTY, tile=32), tmp_path / "out.bsq"
+    refused = []
+
+    def again(step):
+        for resume in (False, True):
+            with pytest.raises(OutputError, match="another process is filling into"):
+                execute.fill_file(file, out, SMOOTH, bounds, resume=resume)
+            refused.append(step.done)
+
+    execute.fill_file(file, out, SMOOTH, bounds, progress=again)
+    assert refused and out.exists()
+    execute.fill_file(file, out, SMOOTH, bounds, overwrite=True)  # it is held no longer
 
 
 def test_a_folder_of_someone_else_is_not_touched(file, tmp_path):

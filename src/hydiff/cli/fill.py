@@ -222,7 +222,8 @@ class Clock:
 
         not_comparable = plan.resume or plan.request.report or plan.request.samples
         if self._work is not None and not not_comparable:
-            fill_history.keep(self._work, time.perf_counter() - self._began)
+            seconds = time.perf_counter() - self._began
+            fill_history.keep(self._work, seconds, alone=not self.way.distributed)
 
 
 def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: Way) -> None:

@@ -78,7 +78,7 @@ def inputs_of(named: Sequence[str]) -> list[Path]:
     """Return the files given by names and patterns (`granules/*.nc`), without duplicates.
 
     The matches of a pattern are sorted.  Files with the flags and error bars of a fill are left out
-    unless they are named explicitly.
+    unless they are named explicitly, and so are ENVI headers whose data file is there too.
     """
     paths: list[Path] = []
     for name in named:
@@ -91,7 +91,13 @@ def inputs_of(named: Sequence[str]) -> list[Path]:
         if not matching:
             raise BadValue(f"no file matches {name}; check the pattern")
         paths += matching
-    return list(dict.fromkeys(paths))
+    return [path for path in dict.fromkeys(paths) if not _is_header_of(path, paths)]
+
+
+def _is_header_of(path: Path, others: Sequence[Path]) -> bool:
+    """Return whether a file is the ENVI header of another one, so that both are one cube."""
+    is_header = path.suffix.lower() == ".hdr"
+    return is_header and any(data in others for data in io.staging.partners(path, "envi"))
 
 
 def is_pattern(name: str) -> bool:

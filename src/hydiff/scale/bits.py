@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -24,6 +25,17 @@ from hydiff.request import Request
 from hydiff.scale.tiles import Box
 
 
+def reserve(path: Path, size: int) -> None:
+    """Create a file of `size` zeros, and allocate its space on the disk.
+
+    Without the space, writing to the mapped file on a full disk would end the process.
+    """
+    with path.open("wb") as file:
+        file.truncate(size)
+        if size and hasattr(os, "posix_fallocate"):  # not on every system
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 class ByteFile(NamedTuple):
     """An array of bytes (bands, rows, cols) in a file."""
 
@@ -42,8 +54,7 @@ class ByteFile(NamedTuple):
 
     def empty(self) -> ByteFile:
         """Create the file, filled with zeros, and return self."""
-        with self.path.open("wb") as file:
-            file.truncate(math.prod(self.shape))
+        reserve(self.path, math.prod(self.shape))
         return self
 
     def put(self, bands: slice, rows: slice, values: Array) -> None:

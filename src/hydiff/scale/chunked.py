@@ -7,6 +7,7 @@ read from the finished tiles.  The scratch folder exists as long as the graph th
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from hydiff.io.scratch import Scratch
 from hydiff.methods import declared
 from hydiff.request import Request
 from hydiff.scale import assemble, ledger, scene
+from hydiff.scale.bits import reserve
 from hydiff.scale.layout import Limits
 from hydiff.scale.plan import make_plan
 from hydiff.workers import in_turn
@@ -75,8 +77,7 @@ class RawFile:
 
     def create(self) -> None:
         """Create the file, filled with zeros."""
-        with self.path.open("wb") as file:
-            file.truncate(int(np.prod(self.shape)) * self.dtype.itemsize)
+        reserve(self.path, math.prod(self.shape) * self.dtype.itemsize)
 
     @property
     def mapped(self) -> Array:

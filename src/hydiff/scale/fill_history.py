@@ -65,13 +65,12 @@ def read_or_measure() -> History:
     return history
 
 
-def keep(work: WorkSize, seconds: float) -> None:
+def keep(work: WorkSize, seconds: float, alone: bool = True) -> None:
     """Add a finished fill to the history of this machine.
 
-    With several workers the peak memory is not recorded: only that of this process is known.
+    alone: no worker has filled for this process, whose peak memory is then that of the fill.
     """
-    workers = work.kind.endswith(" by tiles") and work.cores > 1
-    history, new = read_history(), Finished(work, seconds, None if workers else _peak())
+    history, new = read_history(), Finished(work, seconds, _peak() if alone else None)
     _write(replace(history, fills=(*history.fills, new)[-MOST:]))
 
 

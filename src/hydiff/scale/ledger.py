@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import file_digest, sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,32 @@ OURS = re.compile(
     r"(tile-\d+|reference-\d+|references|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?"
     r"|(seen|own|withheld|target|filled)\.bits|flags\.bytes|sample-\d+\.f4"
 )
+
+
+@contextmanager
+def held(work: Path) -> Iterator[None]:
+    """Hold the folder of the tiles; raise OutputError if another process holds it.
+
+    The hold ends with the process.  Without a folder, or a system that has such locks, do nothing.
+    """
+    if find_spec("fcntl") is None or not work.exists():
+        yield
+        return
+    import fcntl
+
+    folder = os.open(work, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(
+                f"another process is filling into {work}; wait for it, or choose another output"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(folder)
 
 
 def prepare(work: Path, resume: bool) -> None:

@@ -91,9 +91,9 @@ def fill(
     if provenance.tiles_path(output).exists() and not plan.resume:
         say(f"starting again; `resume=True` would go on with {provenance.tiles_path(output)}")
     work = provenance.tiles_path(output).resolve()
-    with io.staging.explained(output, work):
+    with io.staging.explained(output, work), ledger.held(work):
         ledger.prepare(work, plan.resume)
-    with ledger.tidied(work), io.staging.explained(output, work):
+    with ledger.held(work), ledger.tidied(work), io.staging.explained(output, work):
         tiled = fill_tiles(plan, work, run, progress, begin, say)
         filled = _written(plan, tiled, began)
         shutil.rmtree(work)
@@ -284,8 +284,8 @@ def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:
 
 def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
     """Return a summary of what `fill` would do; the scene is read once, no output is written."""
-    with tempfile.TemporaryDirectory() as folder:
-        scene = _laid_out(plan, Path(folder))
+    with tempfile.TemporaryDirectory() as name, io.staging.explained(Path(name), Path(name)):
+        scene = _laid_out(plan, Path(name))
         begin(forecast.work_by_tiles(scene))
         return {
             "method": plan.request.method,

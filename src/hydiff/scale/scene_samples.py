@@ -7,6 +7,7 @@ an interruption.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.gaps import rule
+from hydiff.scale.bits import reserve
 from hydiff.scale.tiles import Box
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.samples import DrawnGaps, error_draws
@@ -54,7 +56,7 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
     """
     paths = [tiled.scene.work / f"sample-{i}.f4" for i in range(count)]
     for path in paths:
-        np.memmap(path, np.float32, "w+", shape=filled.shape)
+        reserve(path, math.prod(filled.shape) * np.dtype(np.float32).itemsize)
     boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
     model = _model(tiled, filled, boxes) if boxes else None
     for box in boxes:

@@ -2,7 +2,7 @@
 
 A child is a new interpreter with one thread for arithmetic.  Tasks and answers are sent as pickles
 over its standard input and output, so functions must be importable.  A child ends when its input
-ends, that is, with its parent.
+ends, that is, with its parent.  It removes what it has written of an unfinished file first.
 
 Why not a library: children of `concurrent.futures.ProcessPoolExecutor` import the `__main__` of
 their parent, so that a script without a guard runs again in each of them.  Those of `loky` (3.7,
@@ -16,13 +16,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import importlib
 import os
 import pickle
-import signal
 import subprocess
 import sys
-import traceback
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -31,9 +29,10 @@ from threading import Lock, Thread, Timer
 from typing import Any, Self
 
 from hydiff.errors import BadValue
-from hydiff.io.threads import is_worker, share_cores
+from hydiff.io.threads import is_worker
 from hydiff.workers import Outcome, Work
 from hydiff.workers.blas import one_thread
+from hydiff.workers.child import GRACE, named
 
 BYTES = 100e6  # memory of an idle child, in bytes
 IDLE = 20.0  # seconds that children wait for the next fill of this process
@@ -41,9 +40,13 @@ RETRIES = 2  # of a task whose child was lost; if every child is lost, the task 
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # so that threads can reuse memory that others have freed
-START = "import sys; sys.path[:] = sys.argv[3:]; from hydiff.workers.local import serve; serve()"
-
-_name = ""  # of this process, if it is a child
+START = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this child
+sys.path[:] = sys.argv[3:]
+from hydiff.workers.child import serve
+serve()
+"""
 
 
 def possible() -> bool:
@@ -67,7 +70,7 @@ def run(
     give_back()
     with Processes(count, [work.__module__]) if ready is None else ready as children:
         children.share(work)
-        numbers = {children.submit(_named, task): i for i, task in enumerate(tasks)}
+        numbers = {children.submit(named, task): i for i, task in enumerate(tasks)}
         for future in as_completed(numbers):
             try:
                 outcome = Outcome(numbers[future], *future.result())
@@ -106,11 +109,6 @@ def give_back() -> None:
     """Return memory that this process has freed to the system, for use by other processes."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # of glibc
         libc.malloc_trim(0)
-
-
-def _named(work: Work, task: Any) -> tuple[str, Any]:
-    """Return the name of this process and the result of a task."""
-    return _name, work(task)
 
 
 _resting: dict[tuple[Any, ...], tuple[Processes, Timer]] = {}
@@ -221,8 +219,9 @@ class Processes:
         with self._lock:  # from now on, no child is replaced
             self._over = True
         for process in self.processes:
-            process.kill()
+            process.terminate()
             self._tasks.put(None)
+        _wait(self.processes)
         self._own.shutdown(cancel_futures=True)
         for thread in self._threads:
             thread.join()
@@ -309,8 +308,17 @@ def _started(number: int, imports: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until children have ended; kill those that take longer than GRACE."""
+    end = time.monotonic() + GRACE
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(end - time.monotonic(), 0.0))
+        process.kill()
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a child and close its pipes."""
+    """Kill a child and close its pipes."""
     process.kill()
     process.wait()
     for pipe in filter(None, (process.stdin, process.stdout)):
@@ -319,7 +327,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tuple[bool, Any]:
-    """Send a shared value and a task to a child, and return its answer; see `_attempt`."""
+    """Send a shared value and a task to a child, and return its answer; see `child.attempt`."""
     assert process.stdout
     _send(process, shared, task)
     answer: tuple[bool, Any] = pickle.load(process.stdout)
@@ -334,14 +342,6 @@ def _send(process: subprocess.Popen[bytes], *messages: bytes) -> None:
     process.stdin.flush()
 
 
-def _attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
-    """Return True and the result, or False and the parts of the exception, which can be pickled."""
-    try:
-        return True, function(shared, *args)
-    except Exception as error:
-        return False, (type(error), error.args, traceback.format_exc())
-
-
 def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Exception:
     """Return the exception made of its parts, without calling the constructor of its class.
 
@@ -351,49 +351,3 @@ def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Excepti
     error.args = args
     error.add_note(trace)
     return error
-
-
-# ── in the child ─────────────────────────────────────────────────────────────────────────────────
-
-
-def serve() -> None:
-    """Answer one task after another, until the parent has ended."""
-    global _name
-    _name = sys.argv[1]
-    share_cores()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this child
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of libraries must not be mixed with the answers
-    for entry in filter(None, sys.argv[2].split(",")):
-        module, *call = entry.split(":", 2)
-        loaded = importlib.import_module(module)
-        if call:
-            getattr(loaded, call[0])(call[1])
-    messages: SimpleQueue[tuple[Callable[..., Any] | None, Any]] = SimpleQueue()
-    Thread(target=_listen, args=(messages,), daemon=True).start()
-    shared = None
-    while True:
-        function, content = messages.get()
-        if function is None:
-            shared = content
-        else:
-            answers.write(_packed(_attempt(function, shared, content)))
-            answers.flush()
-
-
-def _packed(answer: tuple[bool, Any]) -> bytes:
-    """Return the pickle of an answer, or of an error if the answer cannot be pickled."""
-    try:
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        message = f"what came of a task cannot be sent back: {error}"
-        return pickle.dumps((False, (TypeError, (message,), repr(answer))))
-
-
-def _listen(messages: SimpleQueue[Any]) -> None:
-    """Receive messages in a separate thread, so that the parent's end is noticed during a task."""
-    try:
-        while True:
-            messages.put(pickle.load(sys.stdin.buffer))
-    finally:
-        os._exit(0)

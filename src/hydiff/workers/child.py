@@ -1,0 +1,94 @@
+"""The part of `hydiff.workers.local` that runs in a child process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from hydiff.io.threads import share_cores
+from hydiff.workers import Work
+
+GRACE = 5.0  # seconds that a child has to remove unfinished files when it is ended
+
+_name = ""  # of this process, if it is a child
+
+
+def named(work: Work, task: Any) -> tuple[str, Any]:
+    """Return the name of this process and the result of a task."""
+    return _name, work(task)
+
+
+def serve() -> None:
+    """Answer one task after another, until the parent has ended."""
+    global _name
+    _name = sys.argv[1]
+    share_cores()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # output of libraries must not be mixed with the answers
+    for entry in filter(None, sys.argv[2].split(",")):
+        module, *call = entry.split(":", 2)
+        loaded = importlib.import_module(module)
+        if call:
+            getattr(loaded, call[0])(call[1])
+    messages: SimpleQueue[tuple[Callable[..., Any] | None, Any]] = SimpleQueue()
+    try:
+        signal.signal(signal.SIGTERM, _leave)
+        Thread(target=_listen, args=(messages,), daemon=True).start()
+        _answer_all(messages, answers)
+    except (SystemExit, BrokenPipeError):  # a usual exit would wait for the thread that listens
+        os._exit(1)
+
+
+def _answer_all(messages: SimpleQueue[Any], answers: Any) -> None:
+    """Answer one message after another, until `_leave` is called."""
+    shared = None
+    while True:
+        function, content = messages.get()
+        if function is None:
+            shared = content
+        else:
+            answers.write(_packed(attempt(function, shared, content)))
+            answers.flush()
+
+
+def _leave(*_: object) -> None:
+    """Leave the current task, whose blocks remove their unfinished files, and end the process."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # not twice
+    raise SystemExit
+
+
+def attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Return True and the result, or False and the parts of the exception, which can be pickled."""
+    try:
+        return True, function(shared, *args)
+    except Exception as error:
+        return False, (type(error), error.args, traceback.format_exc())
+
+
+def _packed(answer: tuple[bool, Any]) -> bytes:
+    """Return the pickle of an answer, or of an error if the answer cannot be pickled."""
+    try:
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        message = f"what came of a task cannot be sent back: {error}"
+        return pickle.dumps((False, (TypeError, (message,), repr(answer))))
+
+
+def _listen(messages: SimpleQueue[Any]) -> None:
+    """Receive messages in a separate thread, so that the parent's end is noticed during a task."""
+    try:
+        while True:
+            messages.put(pickle.load(sys.stdin.buffer))
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)  # to the main thread
+        time.sleep(GRACE)
+        os._exit(0)
