@@ -54,7 +54,7 @@ class Case:
         band = band.astype(int)
         return Trial(
             residual, band, self.group[band], distance.astype(int), around.astype(float),
-            nothing, np.ones(len(band)), angle,
+            nothing, np.ones(len(band)), angle, np.zeros_like(residual), np.zeros(len(band), int),
         )  # fmt: skip
 
     def by_band(self, square):

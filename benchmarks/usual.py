@@ -81,7 +81,8 @@ class UsualCase:
         angle, distance = np.ones((2, int(kept[f"pixels{i}"]))), kept[f"distance{i}"].astype(int)
         gap = kept[f"gap{i}"].astype(int)
         return Trial(
-            residual, band, self.group[band], distance, around, noise, signal, angle, None, gap
+            residual, band, self.group[band], distance, around, noise, signal, angle,
+            np.zeros_like(residual), gap,
         )  # fmt: skip
 
     @property
@@ -131,7 +132,7 @@ class UsualCase:
 
     def hidden(self):
         """Without the network of the prior, as `auto` first sees them."""
-        residuals = [blend.mixed(t, self.weights.plain) for t in self.trials]
+        residuals = [blend.mixed(t.residual, t, self.weights.plain) for t in self.trials]
         return Hidden.of(self.trials, residuals, self.kinds)
 
     def fitted(self):

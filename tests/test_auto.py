@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hydiff
+from errors_on_folds import ONE_CLASS, trial
 from hydiff import auto, metrics
 from hydiff.auto import (
     Budget,
@@ -522,20 +523,13 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
 
 def folds_with_a_network(rng, network, n=4000, **how):
     """Six trials of a classical candidate off by 1, the first three with a network's errors."""
-    nothing = np.zeros((len(classes.Around._fields), n))
-    zero, some = np.zeros(n, int), []
+    some = []
     for fold in range(6):
         error = rng.standard_normal(n)
         other = network(error, rng.standard_normal(n)) if fold < 3 else np.full(n, np.nan)
-        residual = np.stack([error, other])
-        some.append(
-            trials.Trial(
-                residual, zero, zero, zero, nothing, np.zeros(n), np.ones(n), np.ones((2, n))
-            )
-        )
-    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+        some.append(trial(np.stack([error, other])))
     both = [Candidate("one", "smooth"), Candidate("network", "anchored", crossfit=True)]
-    return some, kinds, blend.weights_of(some, kinds, both, 0, **how)
+    return some, blend.weights_of(some, ONE_CLASS, both, 0, **how)
 
 
 def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(rng):
@@ -546,7 +540,7 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
         (lambda e, fresh: 10 * fresh, 0.0),
         (lambda e, fresh: next(scale) * fresh, blend.NETWORKS),
     ):
-        weights = folds_with_a_network(rng, network)[2]
+        weights = folds_with_a_network(rng, network)[1]
         np.testing.assert_allclose(weights.all[1], share, atol=0.03)
 
 
@@ -556,14 +550,14 @@ def test_a_network_that_starts_from_nothing_enters_for_a_proven_gain(rng):
         (lambda e, fresh: 0.1 * fresh, 1.0),
         (lambda e, fresh: next(scale) * fresh, 0.0),
     ):
-        weights = folds_with_a_network(rng, network, from_nothing=True)[2]
+        weights = folds_with_a_network(rng, network, from_nothing=True)[1]
         np.testing.assert_allclose(weights.all[1], share, atol=0.03)
 
 
 def test_what_a_network_gains_is_promised(rng):
-    some, kinds, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
+    some, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
     alone = weights._replace(all=weights.plain)
-    with_it, without = (intervals.errors_of(some, w, kinds, 1).level for w in (weights, alone))
+    with_it, without = (intervals.errors_of(some, w, ONE_CLASS, 1).level for w in (weights, alone))
     assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
 
 
@@ -576,26 +570,11 @@ def test_what_few_folds_say_is_drawn_to_the_usual_as_they_differ():
 
 
 def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng):
-    n, zero = 4000, np.zeros(4000, int)
-    nothing = np.zeros((len(classes.Around._fields), n))
-    some = [
-        trials.Trial(
-            scale * rng.standard_normal((1, n)),
-            zero,
-            zero,
-            zero,
-            nothing,
-            np.zeros(n),
-            np.ones(n),
-            np.ones((2, n)),
-        )
-        for scale in (1.0, 1.9)
-    ]
-    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    some = [trial(scale * rng.standard_normal((1, 4000))) for scale in (1.0, 1.9)]
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     found, drawn = (
         intervals.errors_of(
-            some, blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=whole
+            some, blend.Weights(alone, alone, "", np.ones(1)), ONE_CLASS, 1, whole=whole
         )
         for whole in (False, True)
     )
@@ -645,19 +624,15 @@ def test_deep_in_a_gap_the_ground_is_as_rough_as_at_its_edge(rng):
 def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
     """Errors with heavy tails, more or less hidden in noise: the bars tell of the errors."""
     n = 40_000
-    error, one = rng.laplace(size=n) / np.sqrt(2), np.zeros(n, int)
-    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    error, piece = rng.laplace(size=n) / np.sqrt(2), np.arange(n) % 200
     for noise in (0.0, 1.0, 25.0):
         seen = (error + np.sqrt(noise) * rng.standard_normal(n))[None]
         around = np.zeros((len(classes.Around._fields), n))
         around[-1] = np.log(0.01)  # the candidates agree
-        trial = trials.Trial(
-            seen, one, one, one, around, np.full(n, noise), np.ones(n), np.zeros((2, n))
-        )
-        trial = trial._replace(gap=np.arange(n) % 200)
+        noisy = trial(seen, around=around, noise=np.full(n, noise), gap=piece)
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
         errors = intervals.errors_of(
-            [trial, trial], blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=False
+            [noisy, noisy], blend.Weights(alone, alone, "", np.ones(1)), ONE_CLASS, 1, whole=False
         )
         level = errors.level + np.dot(errors.slopes, around[:, 0])
         size = np.sqrt(np.exp(level) * errors.by_band[0])

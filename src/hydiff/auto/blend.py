@@ -87,7 +87,7 @@ def weights_of(
     if len(plain) > 1:
         default_share = np.eye(len(plain))[0]
         residuals = [t.residual[plain] for t in trials]
-        steps = [t.step[plain] for t in trials if t.step is not None]
+        steps = [t.step[plain] for t in trials]
         shares, words = advised(residuals, steps, trials, kinds, default_share, seed)
         weights[plain] = shares
         reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
@@ -96,12 +96,10 @@ def weights_of(
     if len(network_trials) > 1:
         usual = _usual([candidates[m] for m in costly])
         usual = np.eye(len(usual))[0] if from_nothing else usual
-        stacked = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in network_trials]
-        steps = [
-            np.vstack([_mixed(t.step, t, weights), t.step[costly]])
-            for t in network_trials
-            if t.step is not None
+        stacked = [
+            np.vstack([mixed(t.residual, t, weights), t.residual[costly]]) for t in network_trials
         ]
+        steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
         elsewhere = any(candidates[m].pretrained for m in costly)
         doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
         shares, words = advised(stacked, steps, network_trials, kinds, usual, seed, doubt)
@@ -139,13 +137,9 @@ def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:
     return share
 
 
-def mixed(trial: Trial, weights: Floats) -> Floats:
-    """(n,) residuals of the blend with weights (M, D, G)."""
-    return _mixed(trial.residual, trial, weights)
-
-
-def _mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
-    """(n,) errors of the blend, from the errors (M, n) of the candidates."""
+def mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
+    """(n,) errors of the blend with weights (M, D, G), from the errors (M, n) of the candidates in
+    a trial: its `residual` or its `step`."""
     used = weights.any(axis=(1, 2))
     mix = weights[used][:, trial.distance, trial.group]
     blended: Floats = (mix * errors[used]).sum(axis=0)
@@ -188,25 +182,22 @@ def advised(
     products of each fold and class are needed.
     """
     products = _by_fold(residuals, trials, kinds)
-    spectra = _by_fold(steps, trials, kinds) if steps else None
+    spectra = _by_fold(steps, trials, kinds)
     words = ""
     start = _everywhere(default)
-    if spectra is not None and _bends(
-        _kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)
-    ):
+    if _bends(_kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)):
         default = np.eye(len(default))[0]
         words = "; the usual share would make the steps between bands worse"
     fixed = _everywhere(default)
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
     cross_fitted = [_blend(pooled, borrowed) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
-    if gain.proven and spectra is not None:
-        in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
-        if _bends(in_steps, gain):
-            worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
-            return fixed, f"{gain}, but {worse}: not used{words}"
     if not gain.proven:
         return fixed, f"{gain}, not used{words}"
+    in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
+    if _bends(in_steps, gain):
+        worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
+        return fixed, f"{gain}, but {worse}: not used{words}"
     return _blend(products.sum(axis=0), borrowed), f"{gain}, used{words}"
 
 

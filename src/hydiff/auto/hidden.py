@@ -37,8 +37,7 @@ class Hidden(NamedTuple):
         """Join the entries of the trials, with the residuals (n,) of a blend on each of them."""
         parts, pieces = [], 0
         for i, (t, r) in enumerate(zip(trials, residuals, strict=True)):
-            gap = np.zeros(len(r), int) if t.gap is None else t.gap
-            fold, gap = np.full(len(r), i), pieces + np.unique(gap, return_inverse=True)[1]
+            fold, gap = np.full(len(r), i), pieces + np.unique(t.gap, return_inverse=True)[1]
             pieces = int(gap.max(initial=pieces - 1)) + 1
             weight = importance(t, kinds)
             features = (t.band, t.distance, t.around)

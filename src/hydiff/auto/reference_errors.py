@@ -125,7 +125,7 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
     errors = errors_of(damped, weights, kinds, bands, whole=False, usually=usually)
     if errors.slopes is None or errors.level is None or errors.by_band is None:
         return errors
-    hidden = Hidden.of(trials, [mixed(t, weights.all) for t in trials], kinds)
+    hidden = Hidden.of(trials, [mixed(t.residual, t, weights.all) for t in trials], kinds)
     by_band = np.asarray(errors.by_band)
     slopes = np.r_[usually[0], errors.slopes[1:]]
     level = errors.level + (errors.slopes[0] - usually[0]) * float(hidden.around[0].mean())

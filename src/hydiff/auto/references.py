@@ -123,8 +123,8 @@ def _with_network(
     methods, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
     fits = [x for x, _ in estimate_at(cube, observed, methods, sigma_y, job, pixels)]
     unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
-    step = None if trial.step is None else np.vstack([trial.step, unknown])
-    wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)
+    residual, step = (np.vstack([errors, unknown]) for errors in (trial.residual, trial.step))
+    wider = trial._replace(residual=residual, step=step)
     return with_costly(wider, dict(enumerate(fits, len(trial.residual))), fold.window, fold.hide)
 
 
@@ -218,7 +218,8 @@ def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) ->
     plain, with_reference: the trials of the candidates without and with a reference; without:
     weights of the former.  None if there is no such pixel, or networks were not tried on this fold.
     """
-    without_reference, seen = mixed(plain, without.all), seen_by(fold.window.references)
+    without_reference = mixed(plain.residual, plain, without.all)
+    seen = seen_by(fold.window.references)
     if not np.isfinite(without_reference).all():  # networks were fitted on the first folds alone
         return None
     _, row, col = looked_at(fold.hide, fold.window.measured)
@@ -245,18 +246,10 @@ def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) ->
         noise=plain.noise[used],
         signal=plain.signal[used],
         angle=plain.angle[:, seen[hidden_pixels(fold.hide)]],
-        step=_steps(plain, with_reference, without, used),
-        gap=None if plain.gap is None else plain.gap[used],
+        step=np.vstack([mixed(plain.step, plain, without.all), with_reference.step])[:, used],
+        gap=plain.gap[used],
     )
     return _Joint(trial, plain.residual[0, used], np.stack(logs))
-
-
-def _steps(plain: Trial, with_reference: Trial, without: Weights, used: Bools) -> Floats | None:
-    """(K, n) step errors of the fill without a reference and of those with one, at used entries."""
-    if plain.step is None or with_reference.step is None:
-        return None
-    without_reference = mixed(plain._replace(residual=plain.step), without.all)
-    return np.vstack([without_reference, with_reference.step])[:, used]
 
 
 def _unlike(residual: Floats, pixel: Ints) -> Floats:
@@ -275,7 +268,7 @@ def _weights(
     """Return weights (K, D, G), those of similarly good models drawn together, and a reason."""
     factors = [usual_size(t.residual) for t in trials]
     residuals = [t.residual * c for t, c in zip(trials, factors, strict=True)]
-    steps = [t.step * c for t, c in zip(trials, factors, strict=True) if t.step is not None]
+    steps = [t.step * c for t, c in zip(trials, factors, strict=True)]
     shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
     weights = np.array(shares)
     # few folds cannot distinguish models that are nearly as good: bring their weights together
@@ -298,7 +291,7 @@ def _worth(
     for gain, t, w in zip(gains, trials, weights, strict=True):
         weight = importance(t, kinds) * usual_size(t.residual) ** 2
         before = np.bincount(t.band, weight * t.residual[0] ** 2, bands)
-        after = np.bincount(t.band, weight * mixed(t, w) ** 2, bands)
+        after = np.bincount(t.band, weight * mixed(t.residual, t, w) ** 2, bands)
         ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
         gain[:] = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))

@@ -73,14 +73,13 @@ class Trial(NamedTuple):
     signal: Floats  # (n,) variance of the band without its noise, in variances of the band
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and spectral angle (°) of the default
     # (M, n) error of the step to the next band of the pixel, in the cube's unit; 0 where the next
-    # band is not hidden; None where spectra are not judged
-    step: Floats | None = None
-    gap: Ints | None = None  # (n,) number of the entry's hidden piece; None = one piece
+    # band is not hidden
+    step: Floats
+    gap: Ints  # (n,) number of the entry's hidden piece
 
     def of(self, some: Sequence[int]) -> Trial:
         """Return the trial of some of the candidates, by number."""
-        step = None if self.step is None else self.step[some]
-        return self._replace(residual=self.residual[some], step=step)
+        return self._replace(residual=self.residual[some], step=self.step[some])
 
 
 def folds_of(
@@ -339,7 +338,6 @@ def with_costly(
     fits: their values (bands, n) for the n hidden pixels, by number of the candidate.
     """
     cube, observed, at = window.cube, window.observed, looked_at(fold, window.measured)
-    assert trial.step is not None
     pixels, residual, step = hidden_pixels(fold), trial.residual.copy(), trial.step.copy()
     spread = band_spread(cube, observed & ~fold)[trial.band]
     for m, values in fits.items():
