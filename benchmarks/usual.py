@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from hydiff.auto import blend, intervals, usual
 from hydiff.auto.candidates import CLASSICAL, FAST_PRIOR, SPECTRAL
-from hydiff.auto.classes import Around, Kinds
+from hydiff.auto.classes import Around, ClassCounts
 from hydiff.auto.hidden import MOST, Hidden
 from hydiff.auto.trials import Trial
 from hydiff.bench.statistics import bootstrap
@@ -55,7 +55,7 @@ class UsualCase:
         self.group, self.varies, self.whole = kept["group"], kept["varies"], bool(kept["whole"])
         self.less, self.share = float(kept["less"]), float(kept["missing"])
         self.fill_variance = kept["fill_variance"] if self.sigma_y else None
-        self.kinds, self.trials = Kinds(kept["kinds"], kept["edges"]), []
+        self.kinds, self.trials = ClassCounts(kept["kinds"], kept["edges"]), []
         while f"band{len(self.trials)}" in kept:
             self.trials.append(self._trial(kept, len(self.trials)))
         self.hidden_block = [kept[f"block{i}"] for i in range(len(self.trials))]

@@ -33,7 +33,7 @@ from hydiff.auto.candidates import (
     SPECTRAL_FOLDS,
     budget_of,
 )
-from hydiff.auto.classes import around, band_spread, groups, kinds_of
+from hydiff.auto.classes import around, band_spread, class_counts, groups
 from hydiff.auto.trials import (
     TrialWindow,
     folds_of,
@@ -213,7 +213,7 @@ def kept(cell, learning):
     with_prior = whole and cell.tries_prior(learning)
     candidates = [*plain, FAST_PRIOR] if with_prior else plain
     hidden = folds_of(cube, observed, budget_of("fast", JOB).folds if whole else SPECTRAL_FOLDS, 0)
-    kinds, out = kinds_of([(cube, observed, target)]), {}
+    kinds, out = class_counts([(cube, observed, target)]), {}
     window, prior = TrialWindow(cube, observed, target), []
     if with_prior:
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from hydiff.auto.classes import Around, D, Kinds, T
+from hydiff.auto.classes import Around, ClassCounts, D, T
 from hydiff.auto.trials import Trial
 
-ONE_CLASS = Kinds(np.bincount([0], minlength=D * T), np.zeros(2))  # all entries are of class 0
+# all entries to fill are of class 0
+ONE_CLASS = ClassCounts(np.bincount([0], minlength=D * T), np.zeros(2))
 
 
 def trial(residual, **fields):

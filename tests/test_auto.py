@@ -127,7 +127,7 @@ def test_where_bands_differ_a_fold_hides_whole_lines_and_not_all_of_a_copy(turne
 
 def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
     mine, theirs = rng.integers(0, 3, 5000), rng.choice(3, 5000, p=[0.5, 0.3, 0.2])
-    weight = folds.importance(mine, np.bincount(theirs, minlength=3))
+    weight = classes.importance(mine, np.bincount(theirs, minlength=3))
     share = np.bincount(mine, weight, 3) / weight.sum()
     np.testing.assert_allclose(share, np.bincount(theirs) / 5000, atol=1e-9)
 
@@ -617,7 +617,7 @@ def test_neighbours_that_were_neither_measured_nor_filled_count_for_nothing():
 def test_deep_in_a_gap_the_ground_is_as_rough_as_at_its_edge(rng):
     values, observed = rng.standard_normal((3, 110, 60)), np.ones((110, 60), bool)
     observed[:90] = False
-    found = folds.roughness(values, observed)
+    found = classes.roughness(values, observed)
     assert found[:90].min() > 0.5 * found[90:].mean() > 0
 
 

@@ -39,7 +39,7 @@ def errors(values, missing):
     some = [trials.trial_of(cube, ~target, fold, [SMOOTH], 0.0, JOB) for fold in found]
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     weights = blend.Weights(alone, alone, "", np.ones(1))
-    kinds = classes.kinds_of([(cube, ~target, target)])
+    kinds = classes.class_counts([(cube, ~target, target)])
     return intervals.errors_of(some, weights, kinds, len(values))
 
 

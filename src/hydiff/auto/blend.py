@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff.auto.candidates import Candidate
-from hydiff.auto.classes import BAND_GROUPS, D, Kinds
-from hydiff.auto.trials import Trial, importance
+from hydiff.auto.classes import BAND_GROUPS, ClassCounts, D
+from hydiff.auto.hidden import importance
+from hydiff.auto.trials import Trial
 from hydiff.cube import Floats
 
 BORROWED = 500.0  # entries: weight of the errors of all classes in the fit of each class
@@ -62,7 +63,7 @@ class Gain(NamedTuple):
 
 def weights_of(
     trials: Sequence[Trial],
-    kinds: Kinds,
+    counts: ClassCounts,
     candidates: Sequence[Candidate],
     seed: int,
     from_nothing: bool = False,
@@ -88,7 +89,7 @@ def weights_of(
         default_share = np.eye(len(plain))[0]
         residuals = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials]
-        shares, words = advised(residuals, steps, trials, kinds, default_share, seed)
+        shares, words = advised(residuals, steps, trials, counts, default_share, seed)
         weights[plain] = shares
         reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
     combined = weights.copy()
@@ -102,13 +103,13 @@ def weights_of(
         steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
         elsewhere = any(candidates[m].pretrained for m in costly)
         doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
-        shares, words = advised(stacked, steps, network_trials, kinds, usual, seed, doubt)
+        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, doubt)
         combined = shares[0] * weights
         combined[costly] = shares[1:]
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, kinds), seed, doubt)
+            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, doubt)
             reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
@@ -165,7 +166,7 @@ def advised(
     residuals: Sequence[Floats],
     steps: Sequence[Floats],
     trials: Sequence[Trial],
-    kinds: Kinds,
+    counts: ClassCounts,
     default: Floats,
     seed: int,
     doubt: float = 1.0,
@@ -181,8 +182,8 @@ def advised(
     The squared error of a blend is a quadratic form in its weights, so only the matrices of error
     products of each fold and class are needed.
     """
-    products = _by_fold(residuals, trials, kinds)
-    spectra = _by_fold(steps, trials, kinds)
+    products = _by_fold(residuals, trials, counts)
+    spectra = _by_fold(steps, trials, counts)
     words = ""
     start = _everywhere(default)
     if _bends(_kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)):
@@ -211,10 +212,10 @@ def _everywhere(weights: Floats) -> Floats:
     return np.broadcast_to(weights[:, None, None], (len(weights), D, BAND_GROUPS))
 
 
-def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], kinds: Kinds) -> Floats:
+def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], counts: ClassCounts) -> Floats:
     """(folds, D, G, K, K + 1) `_products` of the errors (K, n) of each trial."""
     return np.stack(
-        [_products(e, t, importance(t, kinds)) for e, t in zip(errors, trials, strict=True)]
+        [_products(e, t, importance(t, counts)) for e, t in zip(errors, trials, strict=True)]
     )
 
 

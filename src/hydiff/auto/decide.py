@@ -14,7 +14,7 @@ from hydiff.auto import references, split
 from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.blend import Weights, weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
-from hydiff.auto.classes import kinds_of
+from hydiff.auto.classes import class_counts
 from hydiff.auto.intervals import errors_of
 from hydiff.auto.missingness import rim_in
 from hydiff.auto.planning import for_some, planned, planned_for_some
@@ -153,7 +153,7 @@ def _decided(
         ]
         hidden = [fold for fold in plan.hidden if windows[fold[0]].references][: references.FOLDS]
         reference_futures = [crew.submit(_reference_trial, w, hide) for w, hide in hidden]
-        kinds = kinds_of(windows)
+        counts = class_counts(windows)
         if progress is not None and any(c.costly for c in plan.candidates):
             progress(Step(0, len(plan.hidden) + 1, None, phase="networks"))
         plan, costly = _costly(plan, windows, sigma_y, ask, inside, shares)
@@ -162,10 +162,10 @@ def _decided(
         reference_trials = [trial.result() for trial in reference_futures]
         ready: dict[str, Estimate] = {} if own_fits_future is None else own_fits_future.result()
     plan, trials = tried_in_memory(plan, trials, None if own_fits_future is None else ready, inside)
-    weights = weights_of(trials, kinds, plan.candidates, job.seed, from_nothing=not whole_pixels)
+    weights = weights_of(trials, counts, plan.candidates, job.seed, from_nothing=not whole_pixels)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
-    errors = errors_of(trials, weights, kinds, windows[0].cube.bands, whole=whole_pixels)
+    errors = errors_of(trials, weights, counts, windows[0].cube.bands, whole=whole_pixels)
     recipe = {
         "method": NAME,
         "gaps": kind,

@@ -22,7 +22,7 @@ from hydiff.auto.blend import Weights, mixed
 from hydiff.auto.classes import (
     BAND_GROUPS,
     Around,
-    Kinds,
+    ClassCounts,
     band_spread,
     groups,
     share_of_length,
@@ -52,7 +52,7 @@ ROUNDS, STEPS = 3, 8  # rounds of slopes and bands in turn; steps of the slopes'
 def errors_of(
     trials: Sequence[Trial],
     weights: Weights,
-    kinds: Kinds,
+    counts: ClassCounts,
     bands: int,
     *,
     whole: bool = True,
@@ -70,7 +70,7 @@ def errors_of(
     """
     if len(trials) < 2:
         return Errors(level=0.0, by_band=(1.0,) * bands, widening=1.0)
-    hidden = Hidden.of(trials, [mixed(t.residual, t, weights.plain) for t in trials], kinds)
+    hidden = Hidden.of(trials, [mixed(t.residual, t, weights.plain) for t in trials], counts)
     pixels = sum(t.angle.shape[1] for t in trials)
     level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
     expected = hidden.expected(level, slopes, by_band)
@@ -79,7 +79,7 @@ def errors_of(
     network_trials = [t for t in trials if np.isfinite(t.residual).all()]
     if len(network_trials) > 1 and (weights.all != weights.plain).any():
         before, hidden = (
-            Hidden.of(network_trials, [mixed(t.residual, t, w) for t in network_trials], kinds)
+            Hidden.of(network_trials, [mixed(t.residual, t, w) for t in network_trials], counts)
             for w in (weights.plain, weights.all)
         )
         expected = hidden.expected(level, slopes, by_band)

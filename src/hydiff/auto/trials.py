@@ -11,7 +11,15 @@ from scipy import ndimage
 
 from hydiff.auto import folds, usual
 from hydiff.auto.candidates import ON_FOLDS, PRIOR, Candidate, chosen
-from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
+from hydiff.auto.classes import (
+    EDGES,
+    around,
+    band_spread,
+    groups,
+    share_of_length,
+    trusted,
+    usable,
+)
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps import mask
@@ -304,7 +312,7 @@ def trial_of(
     distances, *logs = (
         f[number] if f.ndim == 1 else f[band, number] for f in (features.distance, *features.logs())
     )
-    distance = np.digitize(distances, folds.EDGES)
+    distance = np.digitize(distances, EDGES)
     share = (sigma / spread) ** 2
     noise = (usual.subtracted(cube.bands) if isinstance(sigma_y, str) else 1.0) * share[band]
     signal = _signal(first, cube, visible, share)[band]
@@ -388,10 +396,3 @@ def _angle(a: Floats, b: Floats) -> Floats:
     both_nonzero = a.any(axis=0) & b.any(axis=0)
     angle: Floats = np.where(both_nonzero, np.degrees(np.arccos(np.clip(cosine, -1, 1))), 0.0)
     return angle
-
-
-def importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
-    """(n,) weights of the hidden entries, so that they count like the entries to fill (`Kinds`)."""
-    count, edges = target
-    texture = np.digitize(np.exp(trial.around[1]), edges)
-    return folds.importance(trial.distance * T + texture, count)
