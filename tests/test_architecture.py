@@ -222,7 +222,7 @@ def test_the_numerical_core_needs_torch_and_numpy_alone():
 
 def test_a_child_that_tries_folds_imports_no_more_than_it_needs():
     """Every trial waits for it: torch and scipy's optimisers take longer than the trial."""
-    code = "import hydiff.auto.decide, hydiff.methods.smooth, sys\n"
+    code = "import hydiff.auto.crew, hydiff.methods.smooth, sys\n"
     code += "assert not {'scipy.optimize', 'scipy.interpolate', 'scipy.spatial'} & set(sys.modules)"
     assert "torch" not in modules_after(code)
 

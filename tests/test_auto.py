@@ -15,7 +15,7 @@ from hydiff.auto import (
     blend,
     candidates,
     classes,
-    decide,
+    crew,
     folds,
     intervals,
     trials,
@@ -244,10 +244,10 @@ def test_trials_take_one_thread_of_linear_algebra_each(scene, gaps, monkeypatch,
         seen.extend(library.get() for library in blas.libraries())
         return original(*args)
 
-    original = decide.own_fits
-    monkeypatch.setattr(decide, "own_fits", looked)
-    monkeypatch.setattr(decide, "cores", lambda: cores)
-    monkeypatch.setattr(decide, "WORTHWHILE", 0)
+    original = crew.own_fits
+    monkeypatch.setattr(crew, "own_fits", looked)
+    monkeypatch.setattr(crew, "cores", lambda: cores)
+    monkeypatch.setattr(crew, "WORTHWHILE", 0)
     before = [library.get() for library in blas.libraries()]
     hydiff.fill(scene, gaps, budget="fast", device="cpu")
     assert set(seen) <= {1} and [library.get() for library in blas.libraries()] == before
@@ -439,7 +439,7 @@ def test_networks_that_find_no_memory_are_left_out_and_it_is_reported(scene, mon
         raise BadValue("out of memory on device cuda; set fewer channels")
 
     observed = make_mask("stripes", scene.shape, 0.2, np.random.default_rng(0))
-    monkeypatch.setattr("hydiff.auto.decide.crossfit", too_large)
+    monkeypatch.setattr("hydiff.auto.crew.crossfit", too_large)
     monkeypatch.setitem(auto.BUDGETS, "normal", Budget(candidates.CLASSICAL, 4, 0))
     without = hydiff.fill(scene, observed, device="cpu")
     monkeypatch.setitem(auto.BUDGETS, "normal", Budget((*candidates.CLASSICAL, costly), 4, 2))

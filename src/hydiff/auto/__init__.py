@@ -15,6 +15,7 @@ plain JSON: candidates, blending weights and the model of their errors; it can b
     usual        the usual size of errors, learned on other images
     missingness  a test whether values are missing because of their size
     intervals    the expected error of each filled entry
+    crew         the trials of a decision, run side by side
     decide       all of these steps, up to a recipe
     recipe       recipes, read from a file and checked
     apply        the fill of a cube by a recipe
