@@ -4,22 +4,24 @@ the error of the blend.
 Letters: M candidates, D distance classes, G groups of bands.  A *recipe* is the whole decision as
 plain JSON: candidates, blending weights and the model of their errors; it can be replayed.
 
-    candidates   the single fills that each budget tries
-    classes      features and classes of entries: distance, group of bands, texture
-    folds        observed entries to hide, in the shape of the gaps
-    trials       the errors of the candidates on hidden entries
-    planning     which candidates are tried on which hidden entries
-    split        the two kinds of gaps: pixels without any band, and pixels that keep some bands
-    blend        the weights of the candidates, from the trials
-    references   other images of the place, used if they help
-    usual        the usual size of errors, learned on other images
-    missingness  a test whether values are missing because of their size
-    intervals    the expected error of each filled entry
-    crew         the trials of a decision, run side by side
-    decide       all of these steps, up to a recipe
-    recipe       recipes, read from a file and checked
-    apply        the fill of a cube by a recipe
-    sources      flags that state where filled values come from
+    candidates        the single fills that each budget tries
+    classes           classes of entries (distance, texture, group of bands), and features
+    folds             observed entries to hide, in the shape of the gaps
+    split             the two kinds of gaps: pixels without any band, and pixels that keep some bands
+    trials            the errors of the candidates on hidden entries
+    planning          which candidates are tried on which hidden entries
+    hidden            the hidden entries of all trials, and their errors
+    usual             the usual size of errors, learned on other images
+    blend             the weights of the candidates, from the trials
+    missingness       a test whether values are missing because of their size
+    intervals         the expected error of each filled entry
+    reference_errors  the same for entries that references fill
+    references        other images of the place: whether and where they help
+    crew              the trials of a decision, run side by side
+    decide            all of these steps, up to a recipe
+    recipe            recipes, read from a file and checked
+    apply             the fill of a cube by a recipe
+    sources           flags that state where filled values come from
 """
 
 from __future__ import annotations
