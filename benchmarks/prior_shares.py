@@ -34,7 +34,7 @@ from hydiff.methods.estimate import Job
 from prior_parts import MASKS, SIDE, held_back
 
 RESULTS = Path(__file__).parent / "results" / "prior_shares.csv"
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 CANDIDATES = (*CLASSICAL, PRIOR)
 FOLDS, MISSING = 8, 0.2
 RULES = [(share, doubt) for share in (0.5, 0.7, 0.8, 0.9, 1.0) for doubt in (1.0, None)]

@@ -39,7 +39,7 @@ from hydiff.methods.estimate import Job
 MASKS = tuple(m for m in BEST_MASKS if m not in ("columns", "pixels"))
 NETWORKS = 4
 HIDDEN, FILLED = 2500, 12_000  # number of entries that are stored of a fold, and of the gaps
-JOB = Job(0, "auto", False, None, False)
+JOB = Job(0, "auto")
 
 
 def some(n, most):

@@ -49,7 +49,7 @@ from hydiff.cube import as_cube
 from hydiff.gaps.mask import columns_needed, make_mask
 from hydiff.methods.estimate import Job
 
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 HIDDEN, FILLED = 2000, 8000  # number of entries that are stored of a fold, and of the gaps
 WHOLE = ("stripes", "slc-off", "blobs", "frames", "tiles", "lines", "full", "dots")
 WITH_PRIOR = ("stripes", "slc-off", "blobs", "frames")

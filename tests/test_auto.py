@@ -32,7 +32,7 @@ from hydiff.methods.estimate import Job, estimate, estimate_at, estimate_each
 from hydiff.methods.smooth import kriged
 from hydiff.workers import blas
 
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -513,7 +513,7 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
     observed[:, 10:20, 10:20] = False
     fold = np.zeros(scene.shape, bool)
     fold[:, 30:34, 30:34] = observed[:, 30:34, 30:34]  # whole pixels: nothing along the bands
-    job = Job(0, "cpu", False, None, False)
+    job = Job(0, "cpu")
     found = trials.trial_of(
         Cube(scene), observed, fold, candidates.SPECTRAL, np.zeros(len(scene)), job
     )

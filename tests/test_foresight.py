@@ -14,7 +14,7 @@ from hydiff.auto.usual import Evidence
 from hydiff.cube import Cube
 from hydiff.methods.estimate import Job
 
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def test_steps_are_those_of_the_spectra(rng):
     observed = np.broadcast_to(make_mask("stripes", scene.shape, 0.2, rng), scene.shape)
     fold = np.zeros(scene.shape, bool)
     fold[:4, 10:20, 10:20] = observed[:4, 10:20, 10:20]
-    job = Job(0, "cpu", False, None, False)
+    job = Job(0, "cpu")
     found = trials.trial_of(Cube(scene), observed, fold, [SMOOTH], np.zeros(6), job)
     spread = classes.band_spread(Cube(scene), observed & ~fold)
     error = np.zeros(scene.shape)

@@ -242,7 +242,7 @@ def _filled(
         choose(d.cell.method, d.cell.own("preset"), request.with_network(d.cell.method, changed))
         for d, changed in zip(group, changes, strict=True)
     ]
-    jobs = [Job(d.cell.seed, device, False, None, False) for d in group]
+    jobs = [Job(d.cell.seed, device) for d in group]
     if "references" in chosen[0].facts.asks:
         jobs = [job._replace(references=(planes(d),)) for job, d in zip(jobs, group, strict=True)]
     runs = [

@@ -48,9 +48,9 @@ class Job(NamedTuple):
 
     seed: int
     device: str
-    deterministic: bool
-    checkpoint: Path | None
-    resume: bool
+    deterministic: bool = False
+    checkpoint: Path | None = None
+    resume: bool = False
     common: Common | None = None  # shared by the scene, when the cube is a part of one
     # other images of the same place, resampled to the grid of the cube
     references: tuple[ReferencePlanes, ...] = ()

@@ -141,7 +141,7 @@ def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any, room: float) -> 
         )
         for tile in sample
     ]
-    job = Job(request.seed, request.device, request.deterministic, None, False)
+    job = Job(request.seed, request.device, request.deterministic)
     noisy = auto.is_noisy(sigma_y)
     budget = auto.budget_of(request.budget, job, not request.no_prior, noisy)
     recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=room)

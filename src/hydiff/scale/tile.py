@@ -114,8 +114,8 @@ def _fill(
     for tile in selected:
         seed = tiles.seed_of(request.seed, tile.number)
         references = scene_references.within(task.work, tile.window)
-        options = (seed, request.device, request.deterministic, None, False)
-        job = Job(*options, decided.common, references=references)
+        options = (seed, request.device, request.deterministic)
+        job = Job(*options, common=decided.common, references=references)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
         recipe = decided.recipe
