@@ -336,7 +336,7 @@ def learned(folder):
 def now(case):
     """Expected squares, half widths of the intervals and bounds, as `auto` has them."""
     errors = intervals.errors_of(
-        case.trials, case.weights, case.kinds, len(case.group), whole=case.whole
+        case.trials, case.weights, case.kinds, len(case.group), whole_pixels=case.whole
     )
     square = case.expected(errors.level, errors.slopes, errors.by_band)
     widths = np.array(errors.intervals) * errors.widening

@@ -574,7 +574,7 @@ def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng)
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     found, drawn = (
         intervals.errors_of(
-            some, blend.Weights(alone, alone, "", np.ones(1)), ONE_CLASS, 1, whole=whole
+            some, blend.Weights(alone, alone, "", np.ones(1)), ONE_CLASS, 1, whole_pixels=whole
         )
         for whole in (False, True)
     )
@@ -632,7 +632,11 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         noisy = trial(seen, around=around, noise=np.full(n, noise), gap=piece)
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
         errors = intervals.errors_of(
-            [noisy, noisy], blend.Weights(alone, alone, "", np.ones(1)), ONE_CLASS, 1, whole=False
+            [noisy, noisy],
+            blend.Weights(alone, alone, "", np.ones(1)),
+            ONE_CLASS,
+            1,
+            whole_pixels=False,
         )
         level = errors.level + np.dot(errors.slopes, around[:, 0])
         size = np.sqrt(np.exp(level) * errors.by_band[0])

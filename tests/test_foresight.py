@@ -123,7 +123,7 @@ def test_folds_that_show_nothing_give_way_to_the_usual():
     agree, differ, noisy = (drawn(1.0, *some) for some in ((0.0, 0.0), (0.5, 0.0), (0.0, 1e4)))
     assert -1 < differ < agree < 0 and agree > -0.2
     assert noisy == pytest.approx(-1.0, abs=1e-3)
-    assert usual.foresee(Evidence(1.0, 0.5, 0.0, 20.0), whole=False).drawn == 0
+    assert usual.foresee(Evidence(1.0, 0.5, 0.0, 20.0), whole_pixels=False).drawn == 0
 
 
 def test_uneven_pieces_widen_the_bounds(rng):

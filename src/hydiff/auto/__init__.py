@@ -7,7 +7,7 @@ plain JSON: candidates, blending weights and the model of their errors; it can b
     candidates        the single fills that each budget tries
     classes           classes of entries (distance, texture, group of bands), and features
     folds             observed entries to hide, in the shape of the gaps
-    split             the two kinds of gaps: pixels without any band, and pixels that keep some bands
+    split             the two kinds of gaps: pixels that keep some bands, and pixels without any
     trials            the errors of the candidates on hidden entries
     planning          which candidates are tried on which hidden entries
     hidden            the hidden entries of all trials, and their errors
@@ -98,11 +98,11 @@ def fill(
     max_error: in standard deviations; the decision lists entries whose expected error exceeds it.
     """
     ready: Ready = {}
+    window = TrialWindow(cube, observed, target, references=job.references)
     if recipe is None:
         chosen = budget_of(budget, job, prior, is_noisy(sigma_y))
-        windows = [TrialWindow(cube, observed, target, references=job.references)]
-        recipe, ready = decide_on(windows, sigma_y, chosen, job, progress, whole=True)
+        recipe, ready = decide_on([window], sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}
     # the recipe goes through JSON before it is applied, so that a replay uses the same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
-    return apply(plain, cube, observed, target, sigma_y, job, ready, max_error)
+    return apply(plain, window, sigma_y, job, ready, max_error)

@@ -76,22 +76,20 @@ class KindFill(NamedTuple):
 
 def apply(
     recipe: dict[str, Any],
-    cube: Cube,
-    observed: Bools,
-    target: Bools,
+    window: TrialWindow,
     sigma_y: Sigma,
     job: Job,
     ready: Ready,
     max_error: float | None = None,
     at: Bools | None = None,
 ) -> tuple[Estimate, Decision]:
-    """Estimate a cube by a recipe, with error bars and expected scores.
+    """Estimate the cube of a window by a recipe, with error bars and expected scores.
 
     ready: available estimates of candidates.  max_error: in standard deviations of a band; entries
     are too uncertain if the upper bound of their expected error exceeds it.  at: mask (rows, cols)
     of the n pixels with entries to fill, for an estimate (bands, 1, n) of these; None = all.
     """
-    window = TrialWindow(cube, observed, target, references=job.references)
+    cube, observed, target, *_ = window
     parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
     parts, reference_parts = _with_references(parts, at)
     estimate, too_uncertain = _joined(parts, at), np.zeros(observed.shape, bool)

@@ -108,7 +108,8 @@ def _decided(
     weights = weights_of(trials, run.counts, plan.candidates, seed, from_nothing=not whole_pixels)
     if not any(w.target.any() for w in windows):
         weights = weights._replace(why="there is nothing to fill")
-    errors = errors_of(trials, weights, run.counts, windows[0].cube.bands, whole=whole_pixels)
+    bands = windows[0].cube.bands
+    errors = errors_of(trials, weights, run.counts, bands, whole_pixels=whole_pixels)
     recipe = {
         "method": NAME,
         "gaps": kind,

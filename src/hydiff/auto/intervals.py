@@ -55,12 +55,12 @@ def errors_of(
     counts: ClassCounts,
     bands: int,
     *,
-    whole: bool = True,
+    whole_pixels: bool = True,
     usually: Floats | None = None,
 ) -> Errors:
     """Return the model of squared errors; its `slopes` are None if there are too few trials.
 
-    whole: the gaps are of whole pixels, for which the usual size of errors was measured.
+    whole_pixels: the gaps are pixels without any band, of which the usual size of errors is known.
     usually: (F,) usual slopes of fills from references, whose intervals do not depend on the number
     of copies; None for other fills.
 
@@ -74,7 +74,7 @@ def errors_of(
     pixels = sum(t.angle.shape[1] for t in trials)
     level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
     expected = hidden.expected(level, slopes, by_band)
-    drawn, bounds = usual.foresee(hidden.evidence(expected), whole)
+    drawn, bounds = usual.foresee(hidden.evidence(expected), whole_pixels)
     # networks were fitted on some folds only, on which their effect is measured
     network_trials = [t for t in trials if np.isfinite(t.residual).all()]
     if len(network_trials) > 1 and (weights.all != weights.plain).any():

@@ -113,7 +113,7 @@ def errors_with(
     """
     level_usual, usually = USUAL[0], np.array(USUAL[1:])
     damped = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
-    errors = errors_of(damped, weights, counts, bands, whole=False, usually=usually)
+    errors = errors_of(damped, weights, counts, bands, whole_pixels=False, usually=usually)
     if errors.slopes is None or errors.level is None or errors.by_band is None:
         return errors
     hidden = Hidden.of(trials, [mixed(t.residual, t, weights.all) for t in trials], counts)

@@ -121,17 +121,10 @@ def _fill(
         recipe = decided.recipe
         assert recipe is not None  # it was decided, because the scene has tiles
         for part in parts:
-            blend, decision = apply(
-                recipe,
-                part.cube,
-                part.observed,
-                part.target,
-                decided.sigma_y,
-                part.job,
-                {},
-                request.max_error,
-                part.gaps,
-            )
+            whole = part.cube, part.observed, part.target
+            trial_window = auto.TrialWindow(*whole, references=part.job.references)
+            how = (decided.sigma_y, part.job, {}, request.max_error, part.gaps)
+            blend, decision = apply(recipe, trial_window, *how)
             yield _kept(part, blend, part.target & ~decision.too_uncertain, decision, AUTO)
     else:
         for part, solution in zip(parts, _estimates(parts, request, decided), strict=True):
