@@ -101,6 +101,12 @@ class TileWindow(NamedTuple):
     job: Job
 
     @property
+    def for_auto(self) -> auto.TrialWindow:
+        """The window as `auto` takes it."""
+        references = self.job.references
+        return auto.TrialWindow(self.cube, self.observed, self.target, references=references)
+
+    @property
     def gaps(self) -> Bools:
         """(rows, cols) pixels with something to fill."""
         return np.asarray(self.target.any(axis=0))
@@ -121,10 +127,8 @@ def _fill(
         recipe = decided.recipe
         assert recipe is not None  # it was decided, because the scene has tiles
         for part in parts:
-            whole = part.cube, part.observed, part.target
-            trial_window = auto.TrialWindow(*whole, references=part.job.references)
-            how = (decided.sigma_y, part.job, {}, request.max_error, part.gaps)
-            blend, decision = apply(recipe, trial_window, *how)
+            rest = request.max_error, part.gaps
+            blend, decision = apply(recipe, part.for_auto, decided.sigma_y, part.job, {}, *rest)
             yield _kept(part, blend, part.target & ~decision.too_uncertain, decision, AUTO)
     else:
         for part, solution in zip(parts, _estimates(parts, request, decided), strict=True):
