@@ -50,7 +50,7 @@ from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_re
 from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
 
 __all__ = [

@@ -28,7 +28,7 @@ from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
 from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits, tuned_fit
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import Method
 from hydiff.methods.estimate import Estimate, Job
 from hydiff.reference.planes import Reference

@@ -29,8 +29,8 @@ from hydiff.auto.trials import (
 )
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
-from hydiff.gaps.rule import Sigma
 from hydiff.io.threads import cores
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step

@@ -19,8 +19,8 @@ from hydiff.auto.missingness import rim_in
 from hydiff.auto.planning import for_some
 from hydiff.auto.recipe import KindRecipe
 from hydiff.auto.trials import TrialWindow
-from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
 

@@ -52,8 +52,8 @@ from hydiff.auto.trials import (
 )
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
-from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, estimate_at
 
 REFERENCE_RULES = 7  # version of the rules of this decision, raised with every change

@@ -23,7 +23,7 @@ from hydiff.auto.classes import (
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps import mask
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import Chosen
 from hydiff.methods.estimate import (
     Estimate,

@@ -16,8 +16,8 @@ import numpy as np
 from hydiff import api, auto, metrics, request
 from hydiff.bench import machine, reliability, scenes, uses
 from hydiff.cube import Bools, Cube, Floats, as_cube
-from hydiff.gaps.rule import Sigma
 from hydiff.learn.checkpoint import fingerprint
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import METHODS, choose, declared, row_settings, settings_dict
 from hydiff.methods.estimate import Job, estimate, estimates, estimating, torch_device
 from hydiff.reference.models import ReferencePlanes
