@@ -18,7 +18,7 @@ import numpy as np
 from hydiff.auto import blend, intervals, usual
 from hydiff.auto import hidden as hidden_entries
 from hydiff.auto.candidates import CLASSICAL, Candidate
-from hydiff.auto.classes import Kinds
+from hydiff.auto.classes import ClassCounts
 from hydiff.auto.trials import Trial
 
 RESULTS = Path(__file__).parent / "results"
@@ -35,7 +35,7 @@ class Case:
         self.scene, self.mask = path.stem.rsplit(".", 1)
         kept = np.load(path)
         self.group, self.varies = kept["group"], kept["varies"]
-        self.kinds, self.trials = Kinds(kept["kinds"], kept["edges"]), []
+        self.kinds, self.trials = ClassCounts(kept["kinds"], kept["edges"]), []
         while f"band{len(self.trials)}" in kept:
             self.trials.append(self._trial(kept, len(self.trials), networks))
         single = kept["filled_residual"].astype(float)
@@ -54,7 +54,7 @@ class Case:
         band = band.astype(int)
         return Trial(
             residual, band, self.group[band], distance.astype(int), around.astype(float),
-            nothing, np.ones(len(band)), angle,
+            nothing, np.ones(len(band)), angle, np.zeros_like(residual), np.zeros(len(band), int),
         )  # fmt: skip
 
     def by_band(self, square):

@@ -16,9 +16,9 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from hydiff.auto import blend, folds
+from hydiff.auto import blend
 from hydiff.auto.candidates import CLASSICAL, PRIOR, PRIOR_FOLDS
-from hydiff.auto.classes import groups, kinds_of
+from hydiff.auto.classes import class_counts, distance_class, groups
 from hydiff.auto.trials import (
     TrialWindow,
     folds_of,
@@ -34,7 +34,7 @@ from hydiff.methods.estimate import Job
 from prior_parts import MASKS, SIDE, held_back
 
 RESULTS = Path(__file__).parent / "results" / "prior_shares.csv"
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 CANDIDATES = (*CLASSICAL, PRIOR)
 FOLDS, MISSING = 8, 0.2
 RULES = [(share, doubt) for share in (0.5, 0.7, 0.8, 0.9, 1.0) for doubt in (1.0, None)]
@@ -58,9 +58,9 @@ class Case:
             )
         plain = own_fits(CLASSICAL, cube, seen, 0.0, JOB)
         values = np.stack([one.values for one in (*plain, own)])
-        self.kinds, self.residual = kinds_of([window]), (values - truth)[:, target]
+        self.kinds, self.residual = class_counts([window]), (values - truth)[:, target]
         self.band = np.nonzero(target)[0]
-        self.distance = np.broadcast_to(folds.distance_class(observed), truth.shape)[target]
+        self.distance = np.broadcast_to(distance_class(observed), truth.shape)[target]
         self.group = groups(len(truth))[self.band]
 
     def mpsnr(self, residual):

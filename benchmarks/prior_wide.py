@@ -16,7 +16,7 @@ import numpy as np
 from scipy import ndimage
 
 import hydiff
-from hydiff.auto.folds import EDGES
+from hydiff.auto.classes import EDGES
 
 RESULTS = Path(__file__).parent / "results" / "prior_wide.csv"
 SIDE, LINES = 100, slice(34, 66)

@@ -131,7 +131,7 @@ def _implanted_in(place, mask):
     observed = scenes.observed_of(mask, truth.shape)
     entries, rng = np.broadcast_to(observed, truth.shape), np.random.default_rng(len(place))
     planes = prepare(Cube(other), Cube(truth), entries, place, MAX_SHIFT).planes
-    job = Job(0, "cpu", False, None, False, references=(planes,))
+    job = Job(0, "cpu", references=(planes,))
     several = [choose("smooth"), *(choose("reference", None, how) for how in IMPLANTED_BY)]
 
     def fills(cube):

@@ -85,7 +85,7 @@ def modelled(place: str, mask: str, side: int) -> dict[str, str]:
     gaps, entries = (np.broadcast_to(m, truth.shape) for m in (~observed, observed))
     cube = Cube(np.where(observed, truth, np.nan))
     planes = prepare(Cube(other), cube, entries, place, MAX_SHIFT).planes
-    job = Job(0, "cpu", False, None, False, references=(planes,))
+    job = Job(0, "cpu", references=(planes,))
     plain = estimate(cube, entries, choose("smooth"), 0.0, job).values
     before, row = _square(plain, truth, gaps), {}
     for name, (method, settings) in MODELS.items():

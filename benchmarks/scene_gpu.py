@@ -75,7 +75,7 @@ def window(tile, shape):
 
 
 def job_of(seed, tile, common):
-    return Job(tiles.seed_of(seed, tile.number), "auto", False, None, False, common)
+    return Job(tiles.seed_of(seed, tile.number), "auto", common=common)
 
 
 def scale_of(windows, bands):

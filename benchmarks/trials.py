@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from hydiff.auto.candidates import BUDGETS, budget_of
-from hydiff.auto.classes import around, band_spread, groups, kinds_of
+from hydiff.auto.classes import EDGES, around, band_spread, class_counts, groups
 from hydiff.auto.trials import (
     TrialWindow,
     crossfit,
@@ -39,7 +39,7 @@ from hydiff.methods.estimate import Job
 MASKS = tuple(m for m in BEST_MASKS if m not in ("columns", "pixels"))
 NETWORKS = 4
 HIDDEN, FILLED = 2500, 12_000  # number of entries that are stored of a fold, and of the gaps
-JOB = Job(0, "auto", False, None, False)
+JOB = Job(0, "auto")
 
 
 def some(n, most):
@@ -59,7 +59,7 @@ def kept(scene, mask, pool):
     own = pool.submit(own_fits, plain, cube, seen, 0.0, JOB)
     parts = [(cube, seen & ~fold) for fold in folds[:NETWORKS]]
     fits = [crossfit(c, parts, 0.0, JOB) for c in networks] if parts else []
-    kinds, out = kinds_of([(cube, seen, target)]), {}
+    kinds, out = class_counts([(cube, seen, target)]), {}
     for i, (one, fold) in enumerate(zip(waiting, folds, strict=True)):
         trial = one.result()
         unknown = np.full((len(fits), len(trial.band)), np.nan)
@@ -91,7 +91,7 @@ def kept(scene, mask, pool):
         "filled_residual": np.float16(off),
         "filled_around": np.float16([f[number] for f in lies.logs()]),
         "filled_band": band.astype(np.int16),
-        "filled_distance": np.digitize(lies.distance[number], folds.EDGES).astype(np.int8),
+        "filled_distance": np.digitize(lies.distance[number], EDGES).astype(np.int8),
         "filled_rmse": np.float32(full),  # (candidates and fits, bands), of all entries
         "group": groups(cube.bands),
         "varies": truth.std(axis=(1, 2)) / spread,

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from hydiff.auto import blend, intervals, usual
 from hydiff.auto.candidates import CLASSICAL, FAST_PRIOR, SPECTRAL
-from hydiff.auto.classes import Around, Kinds
+from hydiff.auto.classes import Around, ClassCounts
 from hydiff.auto.hidden import MOST, Hidden
 from hydiff.auto.trials import Trial
 from hydiff.bench.statistics import bootstrap
@@ -55,7 +55,7 @@ class UsualCase:
         self.group, self.varies, self.whole = kept["group"], kept["varies"], bool(kept["whole"])
         self.less, self.share = float(kept["less"]), float(kept["missing"])
         self.fill_variance = kept["fill_variance"] if self.sigma_y else None
-        self.kinds, self.trials = Kinds(kept["kinds"], kept["edges"]), []
+        self.kinds, self.trials = ClassCounts(kept["kinds"], kept["edges"]), []
         while f"band{len(self.trials)}" in kept:
             self.trials.append(self._trial(kept, len(self.trials)))
         self.hidden_block = [kept[f"block{i}"] for i in range(len(self.trials))]
@@ -81,7 +81,8 @@ class UsualCase:
         angle, distance = np.ones((2, int(kept[f"pixels{i}"]))), kept[f"distance{i}"].astype(int)
         gap = kept[f"gap{i}"].astype(int)
         return Trial(
-            residual, band, self.group[band], distance, around, noise, signal, angle, None, gap
+            residual, band, self.group[band], distance, around, noise, signal, angle,
+            np.zeros_like(residual), gap,
         )  # fmt: skip
 
     @property
@@ -131,7 +132,7 @@ class UsualCase:
 
     def hidden(self):
         """Without the network of the prior, as `auto` first sees them."""
-        residuals = [blend.mixed(t, self.weights.plain) for t in self.trials]
+        residuals = [blend.mixed(t.residual, t, self.weights.plain) for t in self.trials]
         return Hidden.of(self.trials, residuals, self.kinds)
 
     def fitted(self):
@@ -335,7 +336,7 @@ def learned(folder):
 def now(case):
     """Expected squares, half widths of the intervals and bounds, as `auto` has them."""
     errors = intervals.errors_of(
-        case.trials, case.weights, case.kinds, len(case.group), whole=case.whole
+        case.trials, case.weights, case.kinds, len(case.group), whole_pixels=case.whole
     )
     square = case.expected(errors.level, errors.slopes, errors.by_band)
     widths = np.array(errors.intervals) * errors.widening

@@ -33,7 +33,7 @@ from hydiff.auto.candidates import (
     SPECTRAL_FOLDS,
     budget_of,
 )
-from hydiff.auto.classes import around, band_spread, groups, kinds_of
+from hydiff.auto.classes import around, band_spread, class_counts, groups
 from hydiff.auto.trials import (
     TrialWindow,
     folds_of,
@@ -49,7 +49,7 @@ from hydiff.cube import as_cube
 from hydiff.gaps.mask import columns_needed, make_mask
 from hydiff.methods.estimate import Job
 
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 HIDDEN, FILLED = 2000, 8000  # number of entries that are stored of a fold, and of the gaps
 WHOLE = ("stripes", "slc-off", "blobs", "frames", "tiles", "lines", "full", "dots")
 WITH_PRIOR = ("stripes", "slc-off", "blobs", "frames")
@@ -213,7 +213,7 @@ def kept(cell, learning):
     with_prior = whole and cell.tries_prior(learning)
     candidates = [*plain, FAST_PRIOR] if with_prior else plain
     hidden = folds_of(cube, observed, budget_of("fast", JOB).folds if whole else SPECTRAL_FOLDS, 0)
-    kinds, out = kinds_of([(cube, observed, target)]), {}
+    kinds, out = class_counts([(cube, observed, target)]), {}
     window, prior = TrialWindow(cube, observed, target), []
     if with_prior:
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]

@@ -1,6 +1,7 @@
 """Imports point downward, heavy packages load when used, and the public names are the list."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -101,6 +102,13 @@ for former, now in MOVED.items():
     names = [k for k in vars(new) if not k.startswith("__")]
     assert names and all(getattr(old, k) is getattr(new, k) for k in names), former
 """
+
+
+def test_the_parts_of_auto_are_all_in_its_list():
+    """The docstring of the package is the way into it, from bottom to top."""
+    text = ast.get_docstring(tree(PACKAGE / "auto" / "__init__.py"), clean=False)
+    listed = re.findall(r"^    (\w+)  ", text, re.M)
+    assert sorted(listed) == sorted(p.stem for p in (PACKAGE / "auto").glob("[!_]*.py"))
 
 
 def test_documented_modules_are_found_under_their_former_names():
@@ -222,7 +230,7 @@ def test_the_numerical_core_needs_torch_and_numpy_alone():
 
 def test_a_child_that_tries_folds_imports_no_more_than_it_needs():
     """Every trial waits for it: torch and scipy's optimisers take longer than the trial."""
-    code = "import hydiff.auto.decide, hydiff.methods.smooth, sys\n"
+    code = "import hydiff.auto.crew, hydiff.methods.smooth, sys\n"
     code += "assert not {'scipy.optimize', 'scipy.interpolate', 'scipy.spatial'} & set(sys.modules)"
     assert "torch" not in modules_after(code)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hydiff
+from errors_on_folds import ONE_CLASS, trial
 from hydiff import auto, metrics
 from hydiff.auto import (
     Budget,
@@ -14,7 +15,7 @@ from hydiff.auto import (
     blend,
     candidates,
     classes,
-    decide,
+    crew,
     folds,
     intervals,
     trials,
@@ -31,7 +32,7 @@ from hydiff.methods.estimate import Job, estimate, estimate_at, estimate_each
 from hydiff.methods.smooth import kriged
 from hydiff.workers import blas
 
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +127,7 @@ def test_where_bands_differ_a_fold_hides_whole_lines_and_not_all_of_a_copy(turne
 
 def test_importance_gives_the_hidden_entries_the_targets_distribution(rng):
     mine, theirs = rng.integers(0, 3, 5000), rng.choice(3, 5000, p=[0.5, 0.3, 0.2])
-    weight = folds.importance(mine, np.bincount(theirs, minlength=3))
+    weight = classes.importance(mine, np.bincount(theirs, minlength=3))
     share = np.bincount(mine, weight, 3) / weight.sum()
     np.testing.assert_allclose(share, np.bincount(theirs) / 5000, atol=1e-9)
 
@@ -243,10 +244,10 @@ def test_trials_take_one_thread_of_linear_algebra_each(scene, gaps, monkeypatch,
         seen.extend(library.get() for library in blas.libraries())
         return original(*args)
 
-    original = decide.own_fits
-    monkeypatch.setattr(decide, "own_fits", looked)
-    monkeypatch.setattr(decide, "cores", lambda: cores)
-    monkeypatch.setattr(decide, "WORTHWHILE", 0)
+    original = crew.own_fits
+    monkeypatch.setattr(crew, "own_fits", looked)
+    monkeypatch.setattr(crew, "cores", lambda: cores)
+    monkeypatch.setattr(crew, "WORTHWHILE", 0)
     before = [library.get() for library in blas.libraries()]
     hydiff.fill(scene, gaps, budget="fast", device="cpu")
     assert set(seen) <= {1} and [library.get() for library in blas.libraries()] == before
@@ -438,7 +439,7 @@ def test_networks_that_find_no_memory_are_left_out_and_it_is_reported(scene, mon
         raise BadValue("out of memory on device cuda; set fewer channels")
 
     observed = make_mask("stripes", scene.shape, 0.2, np.random.default_rng(0))
-    monkeypatch.setattr("hydiff.auto.decide.crossfit", too_large)
+    monkeypatch.setattr("hydiff.auto.crew.crossfit", too_large)
     monkeypatch.setitem(auto.BUDGETS, "normal", Budget(candidates.CLASSICAL, 4, 0))
     without = hydiff.fill(scene, observed, device="cpu")
     monkeypatch.setitem(auto.BUDGETS, "normal", Budget((*candidates.CLASSICAL, costly), 4, 2))
@@ -512,7 +513,7 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
     observed[:, 10:20, 10:20] = False
     fold = np.zeros(scene.shape, bool)
     fold[:, 30:34, 30:34] = observed[:, 30:34, 30:34]  # whole pixels: nothing along the bands
-    job = Job(0, "cpu", False, None, False)
+    job = Job(0, "cpu")
     found = trials.trial_of(
         Cube(scene), observed, fold, candidates.SPECTRAL, np.zeros(len(scene)), job
     )
@@ -522,20 +523,13 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
 
 def folds_with_a_network(rng, network, n=4000, **how):
     """Six trials of a classical candidate off by 1, the first three with a network's errors."""
-    nothing = np.zeros((len(classes.Around._fields), n))
-    zero, some = np.zeros(n, int), []
+    some = []
     for fold in range(6):
         error = rng.standard_normal(n)
         other = network(error, rng.standard_normal(n)) if fold < 3 else np.full(n, np.nan)
-        residual = np.stack([error, other])
-        some.append(
-            trials.Trial(
-                residual, zero, zero, zero, nothing, np.zeros(n), np.ones(n), np.ones((2, n))
-            )
-        )
-    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+        some.append(trial(np.stack([error, other])))
     both = [Candidate("one", "smooth"), Candidate("network", "anchored", crossfit=True)]
-    return some, kinds, blend.weights_of(some, kinds, both, 0, **how)
+    return some, blend.weights_of(some, ONE_CLASS, both, 0, **how)
 
 
 def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(rng):
@@ -546,7 +540,7 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
         (lambda e, fresh: 10 * fresh, 0.0),
         (lambda e, fresh: next(scale) * fresh, blend.NETWORKS),
     ):
-        weights = folds_with_a_network(rng, network)[2]
+        weights = folds_with_a_network(rng, network)[1]
         np.testing.assert_allclose(weights.all[1], share, atol=0.03)
 
 
@@ -556,14 +550,14 @@ def test_a_network_that_starts_from_nothing_enters_for_a_proven_gain(rng):
         (lambda e, fresh: 0.1 * fresh, 1.0),
         (lambda e, fresh: next(scale) * fresh, 0.0),
     ):
-        weights = folds_with_a_network(rng, network, from_nothing=True)[2]
+        weights = folds_with_a_network(rng, network, from_nothing=True)[1]
         np.testing.assert_allclose(weights.all[1], share, atol=0.03)
 
 
 def test_what_a_network_gains_is_promised(rng):
-    some, kinds, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
+    some, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
     alone = weights._replace(all=weights.plain)
-    with_it, without = (intervals.errors_of(some, w, kinds, 1).level for w in (weights, alone))
+    with_it, without = (intervals.errors_of(some, w, ONE_CLASS, 1).level for w in (weights, alone))
     assert np.exp(with_it - without) == pytest.approx(0.25, rel=0.05)
 
 
@@ -576,26 +570,11 @@ def test_what_few_folds_say_is_drawn_to_the_usual_as_they_differ():
 
 
 def test_folds_that_differ_are_drawn_to_the_usual_level_unless_bands_differ(rng):
-    n, zero = 4000, np.zeros(4000, int)
-    nothing = np.zeros((len(classes.Around._fields), n))
-    some = [
-        trials.Trial(
-            scale * rng.standard_normal((1, n)),
-            zero,
-            zero,
-            zero,
-            nothing,
-            np.zeros(n),
-            np.ones(n),
-            np.ones((2, n)),
-        )
-        for scale in (1.0, 1.9)
-    ]
-    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    some = [trial(scale * rng.standard_normal((1, 4000))) for scale in (1.0, 1.9)]
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     found, drawn = (
         intervals.errors_of(
-            some, blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=whole
+            some, blend.Weights(alone, alone, "", np.ones(1)), ONE_CLASS, 1, whole_pixels=whole
         )
         for whole in (False, True)
     )
@@ -638,26 +617,26 @@ def test_neighbours_that_were_neither_measured_nor_filled_count_for_nothing():
 def test_deep_in_a_gap_the_ground_is_as_rough_as_at_its_edge(rng):
     values, observed = rng.standard_normal((3, 110, 60)), np.ones((110, 60), bool)
     observed[:90] = False
-    found = folds.roughness(values, observed)
+    found = classes.roughness(values, observed)
     assert found[:90].min() > 0.5 * found[90:].mean() > 0
 
 
 def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
     """Errors with heavy tails, more or less hidden in noise: the bars tell of the errors."""
     n = 40_000
-    error, one = rng.laplace(size=n) / np.sqrt(2), np.zeros(n, int)
-    kinds = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
+    error, piece = rng.laplace(size=n) / np.sqrt(2), np.arange(n) % 200
     for noise in (0.0, 1.0, 25.0):
         seen = (error + np.sqrt(noise) * rng.standard_normal(n))[None]
         around = np.zeros((len(classes.Around._fields), n))
         around[-1] = np.log(0.01)  # the candidates agree
-        trial = trials.Trial(
-            seen, one, one, one, around, np.full(n, noise), np.ones(n), np.zeros((2, n))
-        )
-        trial = trial._replace(gap=np.arange(n) % 200)
+        noisy = trial(seen, around=around, noise=np.full(n, noise), gap=piece)
         alone = np.ones((1, classes.D, classes.BAND_GROUPS))
         errors = intervals.errors_of(
-            [trial, trial], blend.Weights(alone, alone, "", np.ones(1)), kinds, 1, whole=False
+            [noisy, noisy],
+            blend.Weights(alone, alone, "", np.ones(1)),
+            ONE_CLASS,
+            1,
+            whole_pixels=False,
         )
         level = errors.level + np.dot(errors.slopes, around[:, 0])
         size = np.sqrt(np.exp(level) * errors.by_band[0])

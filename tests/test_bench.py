@@ -667,6 +667,11 @@ def test_every_figure_of_the_paper_has_a_row_of_ours(name):
     }
 
 
+def test_the_help_text_names_every_table():
+    text = CliRunner().invoke(app, ["bench", "--help"], terminal_width=500).output
+    assert [name for name in suites.SUITES if name not in text.replace(",", " ").split()] == []
+
+
 @pytest.mark.parametrize("name", suites.SUITES)
 def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
     for plan in (QUICK_PLAN, bench.plan_of({}, names=[scenes.BUNDLED], tuned=True, preset="fast")):

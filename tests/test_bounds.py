@@ -5,19 +5,19 @@ import pytest
 from scipy import ndimage
 
 import hydiff
+from errors_on_folds import trial
 from hydiff.auto import blend, folds
-from hydiff.auto.classes import Kinds
-from hydiff.auto.trials import Trial
+from hydiff.auto.classes import HEAVIEST, ClassCounts, importance
 from hydiff.methods import smooth
 
 
 def test_no_hidden_entry_outweighs_the_others():
     """One entry that stands for a thousand does not decide alone."""
     kind = np.r_[np.zeros(99, int), 1]
-    weight = folds.importance(kind, np.array([99, 10_000]))
+    weight = importance(kind, np.array([99, 10_000]))
     assert weight.mean() == pytest.approx(1)
-    assert weight[-1] == pytest.approx(folds.HEAVIEST * np.median(weight))
-    mild = folds.importance(kind, np.array([99, 3]))
+    assert weight[-1] == pytest.approx(HEAVIEST * np.median(weight))
+    mild = importance(kind, np.array([99, 3]))
     assert mild[-1] == pytest.approx(3 * mild[0]), "what is below the bound counts as wanted"
 
 
@@ -46,13 +46,9 @@ def test_the_error_of_a_gain_is_that_of_a_mean_of_so_few_folds(count):
     """Draws from few folds scatter by √((n − 1) / n) too little; their error is s / √n."""
     factor = np.linspace(0.3, 0.8, count)  # of the second candidate's errors, fold by fold
     sign = np.where(np.arange(400) % 2, 1.0, -1.0)
-    zero = np.zeros(400, int)
     residuals = [np.stack([sign, f * sign]) for f in factor]
-    around = np.zeros((4, 400))
-    trials = [
-        Trial(r, zero, zero, zero, around, sign, np.ones(400), np.ones((2, 9))) for r in residuals
-    ]
-    kinds = Kinds(np.full(100, 400), np.array([0.5, 1.5]))
+    trials = [trial(r) for r in residuals]
+    kinds = ClassCounts(np.full(100, 400), np.array([0.5, 1.5]))
     first, second = (blend._everywhere(np.eye(2)[i]) for i in (0, 1))
     gain = blend._gain(first, [second] * count, blend._by_fold(residuals, trials, kinds), seed=0)
     saved = 1 - factor**2

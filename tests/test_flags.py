@@ -14,8 +14,7 @@ import command
 import hydiff
 import products
 from hydiff import flags, io
-from hydiff.auto import folds
-from hydiff.auto.classes import BAND_GROUPS, D
+from hydiff.auto.classes import BAND_GROUPS, D, distance_class
 from hydiff.auto.recipe import Errors, KindRecipe, ReferenceRecipe, Tried
 from hydiff.auto.sources import Sourced, sources
 from hydiff.auto.trials import TrialWindow
@@ -146,7 +145,7 @@ def test_prior_reference_and_untried_distances_are_flagged_as_a_recipe_weighs_th
     seen[:, :30, :30] = False
     window = TrialWindow(Cube(values), seen, ~seen)
     found = sources([Sourced(recipe, window)], SHAPE)
-    near = folds.distance_class(seen[0])
+    near = distance_class(seen[0])
     assert len(np.unique(near[:30, :30])) >= 4
     expected = flags.PRIOR * (share >= 0.1) | flags.FAR * untried
     assert np.array_equal(found, np.where(seen, 0, expected[near]))

@@ -14,7 +14,7 @@ from hydiff.auto.usual import Evidence
 from hydiff.cube import Cube
 from hydiff.methods.estimate import Job
 
-JOB = Job(0, "cpu", False, None, False)
+JOB = Job(0, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def errors(values, missing):
     some = [trials.trial_of(cube, ~target, fold, [SMOOTH], 0.0, JOB) for fold in found]
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     weights = blend.Weights(alone, alone, "", np.ones(1))
-    kinds = classes.kinds_of([(cube, ~target, target)])
+    kinds = classes.class_counts([(cube, ~target, target)])
     return intervals.errors_of(some, weights, kinds, len(values))
 
 
@@ -123,7 +123,7 @@ def test_folds_that_show_nothing_give_way_to_the_usual():
     agree, differ, noisy = (drawn(1.0, *some) for some in ((0.0, 0.0), (0.5, 0.0), (0.0, 1e4)))
     assert -1 < differ < agree < 0 and agree > -0.2
     assert noisy == pytest.approx(-1.0, abs=1e-3)
-    assert usual.foresee(Evidence(1.0, 0.5, 0.0, 20.0), whole=False).drawn == 0
+    assert usual.foresee(Evidence(1.0, 0.5, 0.0, 20.0), whole_pixels=False).drawn == 0
 
 
 def test_uneven_pieces_widen_the_bounds(rng):

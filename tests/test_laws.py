@@ -7,6 +7,7 @@ import pytest
 
 from hydiff import mark
 from hydiff.auto import folds
+from hydiff.auto.classes import importance
 from hydiff.cube import band_axis, representable
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.gaps import mask, rule
@@ -89,7 +90,7 @@ def test_a_copy_of_a_gap_goes_down_and_right_by_the_given_offset() -> None:
 
 def test_weights_of_hidden_entries_have_the_mean_one() -> None:
     kind = np.array([0, 0, 0, 1, 1, 2])
-    weight = folds.importance(kind, np.array([30.0, 40.0, 10.0]))
+    weight = importance(kind, np.array([30.0, 40.0, 10.0]))
     assert np.isclose(weight.mean(), 1) and weight[3] > weight[0]
 
 

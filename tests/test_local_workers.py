@@ -18,7 +18,8 @@ import pytest
 
 import hydiff
 from hydiff import methods
-from hydiff.auto import BUDGETS, decide
+from hydiff.auto import BUDGETS
+from hydiff.auto.crew import COPIES, crew_for
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, UnknownName
 from hydiff.io import threads as own_threads
@@ -373,14 +374,14 @@ if __name__ == "__main__":
 
 
 def test_a_crew_keeps_within_its_memory(monkeypatch):
-    monkeypatch.setattr(decide, "cores", lambda: 64)
+    monkeypatch.setattr("hydiff.auto.crew.cores", lambda: 64)
     cube, fast = Cube(np.zeros((4, 500, 500), np.float32)), BUDGETS["fast"]
-    one = decide.COPIES * 8 * 1e6
-    with decide.crew_for(cube, fast, 4.5 * (one + BYTES)) as crew:
+    one = COPIES * 8 * 1e6
+    with crew_for(cube, fast, 4.5 * (one + BYTES)) as crew:
         assert isinstance(crew, Processes)
         assert len(crew.processes) == 3  # and this process
     for room, threads in ((3.9 * (one + BYTES), 12), (2.5 * one, 2), (0.0, 1)):
-        with decide.crew_for(cube, fast, room) as crew:
+        with crew_for(cube, fast, room) as crew:
             assert isinstance(crew, Threads)
             assert crew._pool._max_workers == threads
 
@@ -390,7 +391,7 @@ def test_a_script_without_a_guard_fills_with_children_as_with_threads(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""
 import sys, numpy as np, hydiff
-from hydiff.auto import decide
+from hydiff.auto import crew
 from hydiff.workers import local
 open("runs", "a").write("run\\n")
 rng = np.random.default_rng(0)
@@ -403,13 +404,13 @@ def noted(*args):
     made.append(children(*args))
     return made[-1]
 local.Processes = noted
-for decide.cores in (lambda: 4, lambda: 4, lambda: 1):
-    decide.WORTHWHILE = 0
+for crew.cores in (lambda: 4, lambda: 4, lambda: 1):
+    crew.WORTHWHILE = 0
     found = hydiff.fill(cube, observed, budget="fast", no_prior=True)
-    np.savez(f"cores{decide.cores()}.npz", values=found.values, sigma=found.sigma,
+    np.savez(f"cores{crew.cores()}.npz", values=found.values, sigma=found.sigma,
              weights=found.recipe["weights"])
-[crew] = made  # for both fills
-assert len(crew.processes) == 4 and all(p.poll() is None for p in crew.processes)
+[started] = made  # for both fills
+assert len(started.processes) == 4 and all(p.poll() is None for p in started.processes)
 """)
     subprocess.run([sys.executable, script.name], cwd=tmp_path, check=True)
     assert (tmp_path / "runs").read_text() == "run\n"

@@ -11,15 +11,6 @@ from hydiff.learn.network import NORMS, Norm, SkipNet, build, mirrored_up_to, no
 PARAMETERS = {31: 3_004_959, 128: 3_141_632, 145: 3_165_585, 200: 3_243_080, 285: 3_362_845}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny tensors: threads would cost more than they bring, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def images(*shape, seed=0, dtype=torch.float32):
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 

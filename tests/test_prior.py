@@ -399,7 +399,7 @@ def test_the_network_changes_what_a_reference_leaves_over(scene, gaps):
     entries, there = np.broadcast_to(gaps, scene.shape), np.ones(SHAPE[1:], bool)
     apart = []
     for other in (scene, scene[:1]):
-        job = Job(0, "cpu", False, None, False, references=(ReferencePlanes(other, there),))
+        job = Job(0, "cpu", references=(ReferencePlanes(other, there),))
         plain, corrected = (
             estimate(as_cube(scene), entries, choose("reference", None, how), 0.0, job).values
             for how in ({"context": 0}, {"context": 0, "size": "full"})
@@ -453,7 +453,7 @@ def test_a_recipe_with_other_weights_is_refused(scene, gaps, packaged):
 
 
 def test_a_budget_takes_the_symmetries_that_it_has_time_for(packaged):
-    job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
+    job = hydiff.methods.estimate.Job(0, "cpu")
     for budget in candidates.BUDGETS:
         last = candidates.budget_of(budget, job).candidates[-1]
         assert last.settings["size"] == "full" and last.costly and not last.crossfit
@@ -471,7 +471,7 @@ def test_rules_are_raised_when_a_network_of_auto_changes():
 
 def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     """The same candidate with fewer planes and no symmetries, and with all of them."""
-    job = hydiff.methods.estimate.Job(0, "cpu", False, None, False)
+    job = hydiff.methods.estimate.Job(0, "cpu")
     seen = np.broadcast_to(gaps, SHAPE)
     window, nothing = trials.TrialWindow(as_cube(scene), seen, ~seen), np.zeros(SHAPE, bool)
     both = [candidates.PRIOR]

@@ -260,7 +260,7 @@ def test_who_has_a_network_is_known_without_torch():
 def test_noise_and_budgets_decide_who_is_tried_on_a_gpu(packaged, monkeypatch):
     monkeypatch.setattr(candidates, "torch_device", lambda _: torch.device("cuda"))
     weights(packaged / "prior-full.safetensors")
-    job = Job(0, "cuda", False, None, False)
+    job = Job(0, "cuda")
 
     def names(budget, **how):
         return [c.name for c in candidates.budget_of(budget, job, **how).candidates if c.costly]

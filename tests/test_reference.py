@@ -269,7 +269,7 @@ def test_methods_that_share_coordinates_find_what_each_finds_alone(
     monkeypatch.setattr(prior_weights, "FOLDER", tmp_path)
     weights(tmp_path / "prior-small.safetensors")
     planes = (ReferencePlanes(other, np.ones(observed.shape, bool)),)
-    job = Job(0, "cpu", False, None, False, references=planes)
+    job = Job(0, "cpu", references=planes)
     seen = np.broadcast_to(observed, scene.shape)
     given = as_cube(np.where(seen, scene, np.nan)), seen
     tried = (SMOOTH, *CLASSICAL, *WITH_REFERENCE, CORRECTED, PRIOR, CORRECTED)
@@ -285,7 +285,7 @@ def test_some_pixels_are_filled_as_with_all_of_the_cube(
     weights(tmp_path / "prior-small.safetensors")
     there = np.ones(observed.shape, bool)
     there[:, :12] = False  # where the reference sees nothing
-    job = Job(0, "cpu", False, None, False, references=(ReferencePlanes(other, there),))
+    job = Job(0, "cpu", references=(ReferencePlanes(other, there),))
     entries = np.broadcast_to(observed, scene.shape)
     given = as_cube(np.where(entries, scene, np.nan)), entries
     several = [chosen(c) for c in WITH_REFERENCE] + [chosen(CORRECTED, size="small")]
@@ -302,7 +302,7 @@ def test_a_reference_of_mere_noise_changes_next_to_nothing(scene, observed, rng)
     there, entries = np.ones(observed.shape, bool), np.broadcast_to(observed, scene.shape)
     given = as_cube(np.where(entries, scene, np.nan)), entries
     noise = ReferencePlanes(rng.standard_normal((1, *observed.shape)), there)
-    job = Job(0, "cpu", False, None, False, references=(noise,))
+    job = Job(0, "cpu", references=(noise,))
     several = [choose("smooth"), *(chosen(c) for c in WITH_REFERENCE)]
     plain, *found = estimate_each(*given, several, 0.0, job)
     for one in found:
@@ -389,7 +389,7 @@ def test_an_absorption_in_several_components_is_not_predicted(scene, other, obse
 
 def test_a_reference_that_shows_nothing_of_the_cube_leaves_the_fill_of_smooth(scene, observed, rng):
     noise = ReferencePlanes(rng.standard_normal((3, 48, 48)), np.ones(observed.shape, bool))
-    job = Job(0, "cpu", False, None, False, references=(noise,))
+    job = Job(0, "cpu", references=(noise,))
     entries, some = np.broadcast_to(observed, scene.shape), ~observed
     one, two = (
         estimate(Cube(scene), entries, choose(name), 0.0, job).values[:, some]
@@ -858,9 +858,7 @@ def test_a_reference_that_sees_nothing_of_what_was_measured_fills_nothing(
     """It covers the gap alone, so that there is nothing to relate the two by."""
     with_gap = as_cube(np.where(observed, scene, np.nan))
     entries = np.broadcast_to(observed, scene.shape)
-    job = Job(0, "cpu", False, None, False)._replace(
-        references=(ReferencePlanes(other, ~observed),)
-    )
+    job = Job(0, "cpu")._replace(references=(ReferencePlanes(other, ~observed),))
     found = estimate(with_gap, entries, choose(method), 0.0, job)
     assert np.isnan(found.values[~entries]).all()
     np.testing.assert_allclose(found.values[entries], scene[entries])

@@ -3,30 +3,21 @@
 import numpy as np
 import pytest
 
+from errors_on_folds import ONE_CLASS, trial
 from hydiff.auto import blend, classes, trials
 from hydiff.auto.candidates import SMOOTH, Candidate
 from hydiff.cube import Cube
 from hydiff.gaps.mask import make_mask
 from hydiff.methods.estimate import Job
 
-KINDS = classes.Kinds(np.bincount([0], minlength=classes.D * classes.T), np.zeros(2))
-
 
 def folds(rng, rival, steps, n=4000):
     """Six trials of a first candidate off by 1 and a rival off by `rival`; their steps between
     bands are off by 1 and by `steps`."""
-    zero, nothing = np.zeros(n, int), np.zeros((len(classes.Around._fields), n))
     return [
-        trials.Trial(
+        trial(
             rng.standard_normal((2, n)) * [[1.0], [rival]],
-            zero,
-            zero,
-            zero,
-            nothing,
-            np.zeros(n),
-            np.ones(n),
-            np.ones((2, n)),
-            rng.standard_normal((2, n)) * [[1.0], [steps]],
+            step=rng.standard_normal((2, n)) * [[1.0], [steps]],
         )
         for _ in range(6)
     ]
@@ -35,7 +26,7 @@ def folds(rng, rival, steps, n=4000):
 @pytest.mark.parametrize(("steps", "share"), [(0.5, 0.9), (0.9, 0.9), (3.0, 0.0)])
 def test_a_rival_wins_only_with_its_spectra(rng, steps, share):
     both = [SMOOTH, Candidate("rival", "smooth", {"s": 1.0})]
-    found = blend.weights_of(folds(rng, 0.1, steps), KINDS, both, 0)
+    found = blend.weights_of(folds(rng, 0.1, steps), ONE_CLASS, both, 0)
     assert found.all[1].mean() == pytest.approx(share, abs=0.11)
     assert ("steps between bands" in found.why) == (share == 0)
 
@@ -46,7 +37,7 @@ def test_a_network_enters_only_with_its_spectra(rng, steps, share, crossfit):
     both = [SMOOTH, Candidate("network", "anchored" if crossfit else "prior", crossfit=crossfit)]
     # as good as the usual share wants it, so that no other share is a proven gain
     usual = (1 - blend.NETWORKS) / blend.NETWORKS
-    found = blend.weights_of(folds(rng, usual**0.5, steps), KINDS, both, 0)
+    found = blend.weights_of(folds(rng, usual**0.5, steps), ONE_CLASS, both, 0)
     assert found.all[1].mean() == pytest.approx(share, abs=0.02)
 
 
@@ -56,7 +47,7 @@ def test_steps_are_those_of_the_spectra(rng):
     observed = np.broadcast_to(make_mask("stripes", scene.shape, 0.2, rng), scene.shape)
     fold = np.zeros(scene.shape, bool)
     fold[:4, 10:20, 10:20] = observed[:4, 10:20, 10:20]
-    job = Job(0, "cpu", False, None, False)
+    job = Job(0, "cpu")
     found = trials.trial_of(Cube(scene), observed, fold, [SMOOTH], np.zeros(6), job)
     spread = classes.band_spread(Cube(scene), observed & ~fold)
     error = np.zeros(scene.shape)
@@ -73,7 +64,7 @@ def test_folds_that_disagree_prove_no_loss(rng):
     usual = (1 - blend.NETWORKS) / blend.NETWORKS
     steps = (3.0, 0.3, 0.3)  # of the network, fold by fold
     some = [folds(rng, usual**0.5, each)[0] for each in steps]
-    found = blend.weights_of(some, KINDS, both, 0)
+    found = blend.weights_of(some, ONE_CLASS, both, 0)
     assert found.all[1].mean() == pytest.approx(blend.NETWORKS, abs=0.02)
 
 

@@ -23,15 +23,6 @@ EXACT = ["rotation", "shift", "reflection"]
 RESAMPLED = ["scaling", "similarity", "affine"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny tensors: threads would cost more than they bring, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 

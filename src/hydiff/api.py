@@ -23,20 +23,19 @@ from hydiff.errors import BadValue
 from hydiff.gaps import reach, regions
 from hydiff.gaps.detect import detect
 from hydiff.gaps.rule import (
-    Sigma,
     check_numbers,
     checked_mask,
     float_for,
     into_dtype,
     observed_entries,
     reasons,
-    sigma_per_band,
     suspected,
     targets,
 )
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
+from hydiff.maths.noise_level import Sigma, sigma_per_band
 from hydiff.methods import DEFAULT, Inpaint
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice

@@ -32,7 +32,7 @@ from hydiff.methods import (
 )
 
 if TYPE_CHECKING:
-    from hydiff.gaps.rule import Sigma
+    from hydiff.maths.noise_level import Sigma
 else:  # importing scipy takes half a second, which would delay --help
     Sigma = Any
 

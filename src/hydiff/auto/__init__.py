@@ -4,21 +4,24 @@ the error of the blend.
 Letters: M candidates, D distance classes, G groups of bands.  A *recipe* is the whole decision as
 plain JSON: candidates, blending weights and the model of their errors; it can be replayed.
 
-    candidates   the single fills that each budget tries
-    classes      features and classes of entries: distance, group of bands, texture
-    folds        observed entries to hide, in the shape of the gaps
-    trials       the errors of the candidates on hidden entries
-    planning     which candidates are tried on which hidden entries
-    split        the two kinds of gaps: pixels without any band, and pixels that keep some bands
-    blend        the weights of the candidates, from the trials
-    references   other images of the place, used if they help
-    usual        the usual size of errors, learned on other images
-    missingness  a test whether values are missing because of their size
-    intervals    the expected error of each filled entry
-    decide       all of these steps, up to a recipe
-    recipe       recipes, read from a file and checked
-    apply        the fill of a cube by a recipe
-    sources      flags that state where filled values come from
+    candidates        the single fills that each budget tries
+    classes           classes of entries (distance, texture, group of bands), and features
+    folds             observed entries to hide, in the shape of the gaps
+    split             the two kinds of gaps: pixels that keep some bands, and pixels without any
+    trials            the errors of the candidates on hidden entries
+    planning          which candidates are tried on which hidden entries
+    hidden            the hidden entries of all trials, and their errors
+    usual             the usual size of errors, learned on other images
+    blend             the weights of the candidates, from the trials
+    missingness       a test whether values are missing because of their size
+    intervals         the expected error of each filled entry
+    reference_errors  the same for entries that references fill
+    references        other images of the place: whether and where they help
+    crew              the trials of a decision, run side by side
+    decide            all of these steps, up to a recipe
+    recipe            recipes, read from a file and checked
+    apply             the fill of a cube by a recipe
+    sources           flags that state where filled values come from
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_re
 from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
 
 __all__ = [
@@ -97,11 +100,11 @@ def fill(
     max_error: in standard deviations; the decision lists entries whose expected error exceeds it.
     """
     ready: Ready = {}
+    window = TrialWindow(cube, observed, target, references=job.references)
     if recipe is None:
         chosen = budget_of(budget, job, prior, is_noisy(sigma_y))
-        windows = [TrialWindow(cube, observed, target, references=job.references)]
-        recipe, ready = decide_on(windows, sigma_y, chosen, job, progress, whole=True)
+        recipe, ready = decide_on([window], sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}
     # the recipe goes through JSON before it is applied, so that a replay uses the same numbers
     plain: dict[str, Any] = json.loads(json.dumps(recipe))
-    return apply(plain, cube, observed, target, sigma_y, job, ready, max_error)
+    return apply(plain, window, sigma_y, job, ready, max_error)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import folds, references, split
+from hydiff.auto import references, split
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import (
     BAND_GROUPS,
@@ -18,6 +18,7 @@ from hydiff.auto.classes import (
     around,
     band_spread,
     columns,
+    distance_class,
     groups,
     spread_out,
     usable,
@@ -27,8 +28,7 @@ from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
 from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits, tuned_fit
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
-from hydiff.gaps import mask
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import Method
 from hydiff.methods.estimate import Estimate, Job
 from hydiff.reference.planes import Reference
@@ -76,22 +76,20 @@ class KindFill(NamedTuple):
 
 def apply(
     recipe: dict[str, Any],
-    cube: Cube,
-    observed: Bools,
-    target: Bools,
+    window: TrialWindow,
     sigma_y: Sigma,
     job: Job,
     ready: Ready,
     max_error: float | None = None,
     at: Bools | None = None,
 ) -> tuple[Estimate, Decision]:
-    """Estimate a cube by a recipe, with error bars and expected scores.
+    """Estimate the cube of a window by a recipe, with error bars and expected scores.
 
     ready: available estimates of candidates.  max_error: in standard deviations of a band; entries
     are too uncertain if the upper bound of their expected error exceeds it.  at: mask (rows, cols)
     of the n pixels with entries to fill, for an estimate (bands, 1, n) of these; None = all.
     """
-    window = TrialWindow(cube, observed, target, references=job.references)
+    cube, observed, target, *_ = window
     parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
     parts, reference_parts = _with_references(parts, at)
     estimate, too_uncertain = _joined(parts, at), np.zeros(observed.shape, bool)
@@ -319,9 +317,7 @@ def blended(
     used: Bools = np.asarray(weights.any(axis=(1, 2))) | plain  # their differences are a feature
     members = [tried for tried, is_used in zip(recipe.candidates, used, strict=True) if is_used]
     estimates, others = _candidates(members, window, sigma_y, job, ready, at, beside)
-    distance = folds.distance_class(mask.shared(window.observed))
-    if at is not None:
-        distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
+    distance = distance_class(window.observed, at)
     values = _mean(estimates, weights[used], distance, window.cube)
     notes = list(dict.fromkeys(note for x in estimates for note in x.notes))
     plain_fills = [x.values for x, e in zip(estimates, members, strict=True) if e.plain]

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff.auto.candidates import Candidate
-from hydiff.auto.classes import BAND_GROUPS, D, Kinds
-from hydiff.auto.trials import Trial, importance
+from hydiff.auto.classes import BAND_GROUPS, ClassCounts, D
+from hydiff.auto.hidden import importance
+from hydiff.auto.trials import Trial
 from hydiff.cube import Floats
 
 BORROWED = 500.0  # entries: weight of the errors of all classes in the fit of each class
@@ -62,7 +63,7 @@ class Gain(NamedTuple):
 
 def weights_of(
     trials: Sequence[Trial],
-    kinds: Kinds,
+    counts: ClassCounts,
     candidates: Sequence[Candidate],
     seed: int,
     from_nothing: bool = False,
@@ -87,8 +88,8 @@ def weights_of(
     if len(plain) > 1:
         default_share = np.eye(len(plain))[0]
         residuals = [t.residual[plain] for t in trials]
-        steps = [t.step[plain] for t in trials if t.step is not None]
-        shares, words = advised(residuals, steps, trials, kinds, default_share, seed)
+        steps = [t.step[plain] for t in trials]
+        shares, words = advised(residuals, steps, trials, counts, default_share, seed)
         weights[plain] = shares
         reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
     combined = weights.copy()
@@ -96,21 +97,19 @@ def weights_of(
     if len(network_trials) > 1:
         usual = _usual([candidates[m] for m in costly])
         usual = np.eye(len(usual))[0] if from_nothing else usual
-        stacked = [np.vstack([mixed(t, weights), t.residual[costly]]) for t in network_trials]
-        steps = [
-            np.vstack([_mixed(t.step, t, weights), t.step[costly]])
-            for t in network_trials
-            if t.step is not None
+        stacked = [
+            np.vstack([mixed(t.residual, t, weights), t.residual[costly]]) for t in network_trials
         ]
+        steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
         elsewhere = any(candidates[m].pretrained for m in costly)
         doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
-        shares, words = advised(stacked, steps, network_trials, kinds, usual, seed, doubt)
+        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, doubt)
         combined = shares[0] * weights
         combined[costly] = shares[1:]
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, kinds), seed, doubt)
+            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, doubt)
             reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
@@ -139,13 +138,9 @@ def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:
     return share
 
 
-def mixed(trial: Trial, weights: Floats) -> Floats:
-    """(n,) residuals of the blend with weights (M, D, G)."""
-    return _mixed(trial.residual, trial, weights)
-
-
-def _mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
-    """(n,) errors of the blend, from the errors (M, n) of the candidates."""
+def mixed(errors: Floats, trial: Trial, weights: Floats) -> Floats:
+    """(n,) errors of the blend with weights (M, D, G), from the errors (M, n) of the candidates in
+    a trial: its `residual` or its `step`."""
     used = weights.any(axis=(1, 2))
     mix = weights[used][:, trial.distance, trial.group]
     blended: Floats = (mix * errors[used]).sum(axis=0)
@@ -171,7 +166,7 @@ def advised(
     residuals: Sequence[Floats],
     steps: Sequence[Floats],
     trials: Sequence[Trial],
-    kinds: Kinds,
+    counts: ClassCounts,
     default: Floats,
     seed: int,
     doubt: float = 1.0,
@@ -187,26 +182,23 @@ def advised(
     The squared error of a blend is a quadratic form in its weights, so only the matrices of error
     products of each fold and class are needed.
     """
-    products = _by_fold(residuals, trials, kinds)
-    spectra = _by_fold(steps, trials, kinds) if steps else None
+    products = _by_fold(residuals, trials, counts)
+    spectra = _by_fold(steps, trials, counts)
     words = ""
     start = _everywhere(default)
-    if spectra is not None and _bends(
-        _kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)
-    ):
+    if _bends(_kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)):
         default = np.eye(len(default))[0]
         words = "; the usual share would make the steps between bands worse"
     fixed = _everywhere(default)
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
     cross_fitted = [_blend(pooled, borrowed) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
-    if gain.proven and spectra is not None:
-        in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
-        if _bends(in_steps, gain):
-            worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
-            return fixed, f"{gain}, but {worse}: not used{words}"
     if not gain.proven:
         return fixed, f"{gain}, not used{words}"
+    in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
+    if _bends(in_steps, gain):
+        worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
+        return fixed, f"{gain}, but {worse}: not used{words}"
     return _blend(products.sum(axis=0), borrowed), f"{gain}, used{words}"
 
 
@@ -220,10 +212,10 @@ def _everywhere(weights: Floats) -> Floats:
     return np.broadcast_to(weights[:, None, None], (len(weights), D, BAND_GROUPS))
 
 
-def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], kinds: Kinds) -> Floats:
+def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], counts: ClassCounts) -> Floats:
     """(folds, D, G, K, K + 1) `_products` of the errors (K, n) of each trial."""
     return np.stack(
-        [_products(e, t, importance(t, kinds)) for e, t in zip(errors, trials, strict=True)]
+        [_products(e, t, importance(t, counts)) for e, t in zip(errors, trials, strict=True)]
     )
 
 

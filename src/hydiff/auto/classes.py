@@ -1,21 +1,28 @@
-"""Features of an entry to fill, which predict its error, and classes of entries."""
+"""Classes of entries, by which errors on hidden entries are weighted and candidates blended; and
+features of an entry, which predict its error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import ndimage, sparse
 
-from hydiff.auto import folds
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 
 BAND_GROUPS = 4
 BANDS_AT_ONCE = 16  # bands whose gradients are computed together
 STEEP = 5  # px: side of the window over which the steepness of a fill is averaged
-D, T = len(folds.EDGES) + 1, folds.TEXTURES
+EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: upper ends of the distance classes
+TEXTURES = 3  # classes of local roughness
+HEAVIEST = 10.0  # largest weight of a hidden entry, in medians of the weights
+# Least steps between observed neighbours within reach, as a share of those around a pixel far from
+# any gap; with fewer, the roughness of a pixel is unknown
+FEW_STEPS = 1e-4
+D, T = len(EDGES) + 1, TEXTURES
 
 
 def groups(bands: int) -> Ints:
@@ -43,29 +50,123 @@ def band_spread(cube: Cube, observed: Bools) -> Floats:
     return np.where(spread > 0, spread, 1.0)
 
 
-class Kinds(NamedTuple):
-    """Numbers of the entries to fill in good bands, by class."""
+def distance(observed: Bools) -> Floats:
+    """Return the distance (px) to the nearest observed pixel of the band; rows + cols if none.
 
-    number: Ints  # (D·T,) entries of each class of distance and texture
+    It is (rows, cols) if all bands share the mask, else (bands, rows, cols).
+    """
+    observed = mask.shared(observed)
+    if observed.ndim == 2:
+        if not observed.any():
+            return np.full(observed.shape, float(sum(observed.shape)))
+        far: Floats = ndimage.distance_transform_edt(~observed)
+        return far
+    distances = np.empty(observed.shape)
+    for bands, plane in mask.band_groups(observed):
+        distances[bands] = distance(plane)
+    return distances
+
+
+def distance_class(observed: Bools, at: Bools | None = None) -> Ints:
+    """Return the class of the `distance` to observed pixels, 0 … len(EDGES).
+
+    at: mask (rows, cols) of n pixels, for classes (1, n) or (bands, 1, n) of these; None = all.
+    """
+    classes: Ints = np.digitize(distance(observed), EDGES)
+    return among(classes, at) if classes.ndim == 2 else columns(classes, at)
+
+
+def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
+    """(rows, cols) mean absolute step between observed neighbours around each pixel.
+
+    values (bands, rows, cols); each band counts relative to its own spread.
+    """
+    total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
+    for flags, plane in _some_bands(values, observed):
+        for axis in (0, 1):
+            both_observed = np.minimum(flags, np.roll(flags, 1, axis))
+            both_observed[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
+            total += np.where(both_observed, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
+            count += both_observed
+    # smoothing is linear, so that the sums over the bands are smoothed, not each band
+    near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
+    return _carried(near / np.maximum(pairs, 1e-12), pairs)
+
+
+def _carried(plane: Floats, reach: Floats) -> Floats:
+    """Return a plane (rows, cols) in which pixels with too little reach have the nearest value of
+    the others: deep in a wide gap the ground is as rough as at its edge, not smooth."""
+    known = reach >= FEW_STEPS * reach.max()
+    if known.all() or not reach.any():
+        return plane
+    nearest = ndimage.distance_transform_edt(~known, return_distances=False, return_indices=True)
+    carried: Floats = plane[tuple(nearest)]
+    return carried
+
+
+def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:
+    """Yield about eight bands that vary: the observed mask, and values of mean 0 and std 1."""
+    entries = np.broadcast_to(observed, values.shape)
+    for band in range(0, len(values), max(len(values) // 8, 1)):
+        flags, plane = entries[band], np.asarray(values[band], dtype=np.float64)
+        spread = plane[flags].std() if flags.any() else 0.0
+        if spread > 0:
+            yield flags, np.where(flags, (plane - plane[flags].mean()) / spread, 0.0)
+
+
+def importance(kind: Ints, want: Ints) -> Floats:
+    """Return weights (n,) of hidden entries of kind (n,), so that the entries of each kind count in
+    proportion to the wanted numbers (kinds,).
+
+    The weights have mean 1; before that, none exceeds HEAVIEST times their median.
+    """
+    count = np.bincount(kind, minlength=len(want)).astype(float)
+    ratio = np.where(count > 0, want / np.maximum(count, 1), 0.0)
+    weight = ratio[kind]
+    if not weight.any():
+        return np.ones(len(kind))
+    weight = np.minimum(weight, HEAVIEST * np.median(weight[weight > 0]))
+    normalised: Floats = weight / weight.mean()
+    return normalised
+
+
+class ClassCounts(NamedTuple):
+    """Numbers of the entries to fill, by class of distance and texture."""
+
+    number: Ints  # (D·T,)
     edges: Floats  # (T - 1,) roughness that separates textures with equally many entries
 
+    @classmethod
+    def of(cls, maps: Iterable[tuple[Bools, Bools, Floats]]) -> ClassCounts:
+        """Count the entries to fill of several windows, each given by `observed` and `target`
+        (bands, rows, cols) and the roughness (rows, cols)."""
+        parts = []
+        for observed, target, plane in maps:
+            near = np.broadcast_to(distance_class(observed), observed.shape)
+            parts.append((near[target], np.broadcast_to(plane, observed.shape)[target]))
+        near, rough = (np.concatenate(part) for part in zip(*parts, strict=True))
+        edges = np.quantile(rough, [1 / 3, 2 / 3]) if len(rough) else np.zeros(2)
+        number = np.bincount(near * T + np.digitize(rough, edges), minlength=D * T)
+        return cls(number, edges)
 
-def kinds_of(windows: Iterable[Sequence[Any]]) -> Kinds:
-    """Count the entries to fill of the windows of a scene; cube, observed, target come first."""
-    parts = [_kinds(*window[:3]) for window in windows]
-    distance, rough = (np.concatenate(p) for p in zip(*parts, strict=True))
-    edges = np.quantile(rough, [1 / 3, 2 / 3]) if len(rough) else np.zeros(2)
-    kind = distance * T + np.digitize(rough, edges)
-    return Kinds(np.bincount(kind, minlength=D * T), edges)
+    def importance(self, distance: Ints, rough: Floats) -> Floats:
+        """Return weights (n,) of hidden entries with these distance classes and roughness, so that
+        they count like the entries to fill."""
+        return importance(distance * T + np.digitize(rough, self.edges), self.number)
 
 
-def _kinds(cube: Cube, observed: Bools, target: Bools) -> tuple[Ints, Floats]:
-    """Return distance class and roughness of each entry to fill in good bands."""
-    target = target & cube.good_bands[:, None, None]
-    distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)
-    rough = folds.roughness(np.asarray(cube.values), trusted(cube, observed))
-    rough = np.broadcast_to(rough, observed.shape)
-    return distance[target], rough[target]
+def class_counts(windows: Iterable[Sequence[Any]]) -> ClassCounts:
+    """Count the entries to fill in good bands; a window starts with cube, observed, target."""
+    maps = (
+        (observed, target & cube.good_bands[:, None, None], _roughness_of(cube, observed))
+        for cube, observed, target, *_ in windows
+    )
+    return ClassCounts.of(maps)
+
+
+def _roughness_of(cube: Cube, observed: Bools) -> Floats:
+    """(rows, cols) `roughness` of a cube, from the observed entries of its usable bands."""
+    return roughness(np.asarray(cube.values), trusted(cube, observed))
 
 
 class Around(NamedTuple):
@@ -96,15 +197,14 @@ def around(
     estimates: values (bands, P) of the candidates without a network.  wanted: (bands, P) entries in
     which the candidates are compared.
     """
-    values, entries = np.asarray(cube.values), trusted(cube, observed)
     spread = band_spread(cube, observed)[:, None]
     variance = np.var(np.stack(estimates), axis=0) / spread**2
     wanted = wanted & usable(cube, observed)[:, None] & np.isfinite(variance)
     mean = variance.sum(axis=0, where=wanted) / np.maximum(wanted.sum(axis=0), 1)
     return Around(
-        folds.distance(mask.shared(observed))[..., pixels],
-        folds.roughness(values, entries)[pixels],
-        steepness(values, observed, estimates[0], pixels) / spread,
+        distance(observed)[..., pixels],
+        _roughness_of(cube, observed)[pixels],
+        steepness(np.asarray(cube.values), observed, estimates[0], pixels) / spread,
         np.sqrt(mean),
     )
 
@@ -189,6 +289,6 @@ def spread_out(some: Array, at: Bools | None, elsewhere: Array) -> Array:
     return full
 
 
-def among(own: Bools, at: Bools | None) -> Bools:
-    """(1, n) mask `own` (rows, cols) at the n pixels `at`; the mask itself if `at` is None."""
-    return own if at is None else own[at][None]
+def among(plane: Array, at: Bools | None) -> Array:
+    """(1, n) values of a plane (rows, cols) at n pixels; all if `at` is None."""
+    return plane if at is None else plane[at][None]

@@ -1,5 +1,4 @@
-"""Folds: observed entries to hide, in the shape of the gaps; and classes of entries by distance to
-the data and roughness, by which errors on hidden entries are weighted.
+"""Folds: observed entries to hide, in the shape of the gaps.
 
 Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
 `observed`, True = the entry is hidden in a fold.
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from hydiff.cube import Array, Bools, Floats, Ints
+from hydiff.cube import Bools
 from hydiff.gaps import mask
 
 TRIALS = 96  # placements that are drawn; the best become folds
@@ -23,12 +22,6 @@ SHARE = (
 LINES = 1 / 3  # share of the lines of a copy that are hidden where bands differ
 ENOUGH = 300  # hidden entries at which a fold of several copies is complete
 THIN = 0.05  # share of hidden pixels of a band at which such a fold is complete, too
-EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: upper ends of the distance classes
-TEXTURES = 3  # classes of local roughness
-HEAVIEST = 10.0  # largest weight of a hidden entry, in medians of the weights
-# Least steps between observed neighbours within reach, as a share of those around a pixel far from
-# any gap; with fewer, the roughness of a pixel is unknown
-FEW_STEPS = 1e-4
 
 
 class Placement(NamedTuple):
@@ -190,79 +183,3 @@ def _window(hidden: Bools, most: int, rng: np.random.Generator) -> Bools:
     corner = [int(rng.integers(n - s + 1)) for n, s in zip(hidden.shape, size, strict=True)]
     window[corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]] = True
     return window if (window & hidden).any() else np.ones(hidden.shape, bool)
-
-
-# ── classes of entries ───────────────────────────────────────────────────────────────────────────
-
-
-def distance(observed: Bools) -> Floats:
-    """Return the distance (px) to the nearest observed pixel of the band; rows + cols if none."""
-    if observed.ndim == 2:
-        if not observed.any():
-            return np.full(observed.shape, float(sum(observed.shape)))
-        far: Floats = ndimage.distance_transform_edt(~observed)
-        return far
-    distances = np.empty(observed.shape)
-    for bands, plane in mask.band_groups(observed):
-        distances[bands] = distance(plane)
-    return distances
-
-
-def distance_class(observed: Bools) -> Ints:
-    """Return the class of the `distance` to observed pixels, 0 … len(EDGES)."""
-    classes: Ints = np.digitize(distance(observed), EDGES)
-    return classes
-
-
-def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
-    """(rows, cols) mean absolute step between observed neighbours around each pixel.
-
-    values (bands, rows, cols); each band counts relative to its own spread.
-    """
-    total, count = np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
-    for flags, plane in _some_bands(values, observed):
-        for axis in (0, 1):
-            both_observed = np.minimum(flags, np.roll(flags, 1, axis))
-            both_observed[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
-            total += np.where(both_observed, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
-            count += both_observed
-    # smoothing is linear, so that the sums over the bands are smoothed, not each band
-    near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
-    return _carried(near / np.maximum(pairs, 1e-12), pairs, FEW_STEPS)
-
-
-def _carried(plane: Floats, reach: Floats, least: float) -> Floats:
-    """Return a plane (rows, cols) in which pixels with too little reach have the nearest value of
-    the others: deep in a wide gap the ground is as rough as at its edge, not smooth."""
-    known = reach >= least * reach.max()
-    if known.all() or not reach.any():
-        return plane
-    nearest = ndimage.distance_transform_edt(~known, return_distances=False, return_indices=True)
-    carried: Floats = plane[tuple(nearest)]
-    return carried
-
-
-def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:
-    """Yield about eight bands that vary: the observed mask, and values of mean 0 and std 1."""
-    entries = np.broadcast_to(observed, values.shape)
-    for band in range(0, len(values), max(len(values) // 8, 1)):
-        flags, plane = entries[band], np.asarray(values[band], dtype=np.float64)
-        spread = plane[flags].std() if flags.any() else 0.0
-        if spread > 0:
-            yield flags, np.where(flags, (plane - plane[flags].mean()) / spread, 0.0)
-
-
-def importance(kind: Ints, want: Ints) -> Floats:
-    """Return weights (n,) of hidden entries of kind (n,), so that the entries of each kind count in
-    proportion to the wanted numbers (kinds,).
-
-    The weights have mean 1; before that, none exceeds HEAVIEST times their median.
-    """
-    count = np.bincount(kind, minlength=len(want)).astype(float)
-    ratio = np.where(count > 0, want / np.maximum(count, 1), 0.0)
-    weight = ratio[kind]
-    if not weight.any():
-        return np.ones(len(kind))
-    weight = np.minimum(weight, HEAVIEST * np.median(weight[weight > 0]))
-    normalised: Floats = weight / weight.mean()
-    return normalised

@@ -10,13 +10,18 @@ import numpy as np
 
 from hydiff.auto import recipe as recipes
 from hydiff.auto import usual
-from hydiff.auto.classes import D, Kinds
-from hydiff.auto.trials import Trial, importance
+from hydiff.auto.classes import ClassCounts, D
+from hydiff.auto.trials import Trial
 from hydiff.auto.usual import Evidence
 from hydiff.cube import Floats, Ints
 
 LEAST = 0.02  # lower bound of a squared error, as a share of the usual one
 MOST = 4.0  # σ_b²: largest expected squared error of an entry
+
+
+def importance(trial: Trial, counts: ClassCounts) -> Floats:
+    """(n,) weights of the hidden entries, so that they count like the entries to fill."""
+    return counts.importance(trial.distance, np.exp(trial.around[1]))
 
 
 class Hidden(NamedTuple):
@@ -33,14 +38,15 @@ class Hidden(NamedTuple):
     gap: Ints  # number of the hidden piece
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], residuals: Sequence[Floats], kinds: Kinds) -> Hidden:
+    def of(
+        cls, trials: Sequence[Trial], residuals: Sequence[Floats], counts: ClassCounts
+    ) -> Hidden:
         """Join the entries of the trials, with the residuals (n,) of a blend on each of them."""
         parts, pieces = [], 0
         for i, (t, r) in enumerate(zip(trials, residuals, strict=True)):
-            gap = np.zeros(len(r), int) if t.gap is None else t.gap
-            fold, gap = np.full(len(r), i), pieces + np.unique(gap, return_inverse=True)[1]
+            fold, gap = np.full(len(r), i), pieces + np.unique(t.gap, return_inverse=True)[1]
             pieces = int(gap.max(initial=pieces - 1)) + 1
-            weight = importance(t, kinds)
+            weight = importance(t, counts)
             features = (t.band, t.distance, t.around)
             parts.append((r**2, t.noise, t.signal, weight, *features, fold, gap))
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))

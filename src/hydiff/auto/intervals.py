@@ -22,7 +22,7 @@ from hydiff.auto.blend import Weights, mixed
 from hydiff.auto.classes import (
     BAND_GROUPS,
     Around,
-    Kinds,
+    ClassCounts,
     band_spread,
     groups,
     share_of_length,
@@ -52,15 +52,15 @@ ROUNDS, STEPS = 3, 8  # rounds of slopes and bands in turn; steps of the slopes'
 def errors_of(
     trials: Sequence[Trial],
     weights: Weights,
-    kinds: Kinds,
+    counts: ClassCounts,
     bands: int,
     *,
-    whole: bool = True,
+    whole_pixels: bool = True,
     usually: Floats | None = None,
 ) -> Errors:
     """Return the model of squared errors; its `slopes` are None if there are too few trials.
 
-    whole: the gaps are of whole pixels, for which the usual size of errors was measured.
+    whole_pixels: the gaps are pixels without any band, of which the usual size of errors is known.
     usually: (F,) usual slopes of fills from references, whose intervals do not depend on the number
     of copies; None for other fills.
 
@@ -70,16 +70,16 @@ def errors_of(
     """
     if len(trials) < 2:
         return Errors(level=0.0, by_band=(1.0,) * bands, widening=1.0)
-    hidden = Hidden.of(trials, [mixed(t, weights.plain) for t in trials], kinds)
+    hidden = Hidden.of(trials, [mixed(t.residual, t, weights.plain) for t in trials], counts)
     pixels = sum(t.angle.shape[1] for t in trials)
     level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
     expected = hidden.expected(level, slopes, by_band)
-    drawn, bounds = usual.foresee(hidden.evidence(expected), whole)
+    drawn, bounds = usual.foresee(hidden.evidence(expected), whole_pixels)
     # networks were fitted on some folds only, on which their effect is measured
     network_trials = [t for t in trials if np.isfinite(t.residual).all()]
     if len(network_trials) > 1 and (weights.all != weights.plain).any():
         before, hidden = (
-            Hidden.of(network_trials, [mixed(t, w) for t in network_trials], kinds)
+            Hidden.of(network_trials, [mixed(t.residual, t, w) for t in network_trials], counts)
             for w in (weights.plain, weights.all)
         )
         expected = hidden.expected(level, slopes, by_band)

@@ -11,7 +11,7 @@ from hydiff.auto.candidates import SPECTRAL, SPECTRAL_FOLDS, Budget
 from hydiff.auto.classes import usable
 from hydiff.auto.trials import TrialPlan, TrialWindow, folds_of
 from hydiff.cube import Bools
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import METHODS
 
 MOST_GAPS = 20_000  # most pixels in gaps for networks that learn: their anchor is a dense matrix

@@ -13,15 +13,13 @@ from dataclasses import replace
 import numpy as np
 from scipy import ndimage
 
-from hydiff.auto import folds
 from hydiff.auto.blend import Weights, mixed
-from hydiff.auto.classes import BANDS_AT_ONCE, Around, D, Kinds, T, band_spread, usable
+from hydiff.auto.classes import BANDS_AT_ONCE, Around, ClassCounts, band_spread, usable
 from hydiff.auto.hidden import Hidden
 from hydiff.auto.intervals import NORMAL_80, errors_of
 from hydiff.auto.recipe import Errors
 from hydiff.auto.trials import Trial, TrialWindow
 from hydiff.cube import Bools, Cube, Floats
-from hydiff.gaps import mask
 from hydiff.reference.models import ENOUGH, ReferencePlanes, components
 from hydiff.reference.regression import slopes_of
 
@@ -80,18 +78,9 @@ def disagreement(cube: Cube, observed: Bools, references: Sequence[ReferencePlan
     return rms
 
 
-def kinds_with(windows: Sequence[TrialWindow]) -> Kinds:
+def counts_with(windows: Sequence[TrialWindow]) -> ClassCounts:
     """Count the entries to fill of windows by distance and by roughness of their references."""
-    parts = []
-    for window in windows:
-        observed, target = window.observed, window.target
-        distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)
-        rough = np.broadcast_to(roughness(window.references), observed.shape)
-        parts.append((distance[target], rough[target]))
-    distances, rough = (np.concatenate(p) for p in zip(*parts, strict=True))
-    edges = np.quantile(rough, [1 / 3, 2 / 3])
-    kind = distances * T + np.digitize(rough, edges)
-    return Kinds(np.bincount(kind, minlength=D * T), edges)
+    return ClassCounts.of((w.observed, w.target, roughness(w.references)) for w in windows)
 
 
 def around_with(
@@ -111,7 +100,9 @@ def usual_size(residual: Floats) -> Floats:
     return factor
 
 
-def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: int) -> Errors:
+def errors_with(
+    trials: Sequence[Trial], weights: Weights, counts: ClassCounts, bands: int
+) -> Errors:
     """Return the model of squared errors of fills from references; trials have the features of
     `around_with`.
 
@@ -122,10 +113,10 @@ def errors_with(trials: Sequence[Trial], weights: Weights, kinds: Kinds, bands: 
     """
     level_usual, usually = USUAL[0], np.array(USUAL[1:])
     damped = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
-    errors = errors_of(damped, weights, kinds, bands, whole=False, usually=usually)
+    errors = errors_of(damped, weights, counts, bands, whole_pixels=False, usually=usually)
     if errors.slopes is None or errors.level is None or errors.by_band is None:
         return errors
-    hidden = Hidden.of(trials, [mixed(t, weights.all) for t in trials], kinds)
+    hidden = Hidden.of(trials, [mixed(t.residual, t, weights.all) for t in trials], counts)
     by_band = np.asarray(errors.by_band)
     slopes = np.r_[usually[0], errors.slopes[1:]]
     level = errors.level + (errors.slopes[0] - usually[0]) * float(hidden.around[0].mean())

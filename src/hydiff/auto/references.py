@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import folds
 from hydiff.auto.blend import Weights, advised, mixed, share_of
 from hydiff.auto.candidates import (
     BESIDE_PRIOR,
@@ -24,20 +23,22 @@ from hydiff.auto.candidates import (
 from hydiff.auto.classes import (
     NOTHING,
     Around,
-    Kinds,
+    ClassCounts,
     among,
     around,
+    class_counts,
     columns,
+    distance_class,
     groups,
-    kinds_of,
 )
+from hydiff.auto.hidden import importance
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
 from hydiff.auto.reference_errors import (
     around_with,
+    counts_with,
     disagreement,
     errors_with,
-    kinds_with,
     roughness,
     seen_by,
     usual_size,
@@ -46,14 +47,13 @@ from hydiff.auto.trials import (
     Trial,
     TrialWindow,
     hidden_pixels,
-    importance,
     looked_at,
     with_costly,
 )
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
-from hydiff.gaps.rule import Sigma
 from hydiff.learn.prior_weights import digest, packaged
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, estimate_at
 
 REFERENCE_RULES = 7  # version of the rules of this decision, raised with every change
@@ -123,8 +123,8 @@ def _with_network(
     methods, pixels = [chosen(c) for c in more], hidden_pixels(fold.hide)
     fits = [x for x, _ in estimate_at(cube, observed, methods, sigma_y, job, pixels)]
     unknown = np.full((len(more), trial.residual.shape[1]), np.nan)
-    step = None if trial.step is None else np.vstack([trial.step, unknown])
-    wider = trial._replace(residual=np.vstack([trial.residual, unknown]), step=step)
+    residual, step = (np.vstack([errors, unknown]) for errors in (trial.residual, trial.step))
+    wider = trial._replace(residual=residual, step=step)
     return with_costly(wider, dict(enumerate(fits, len(trial.residual))), fold.window, fold.hide)
 
 
@@ -151,22 +151,22 @@ def decided(
     aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
     if len(joint_trials) < FEWEST or not any(w.target.any() for w in aims):
         return None
-    kinds, bands = kinds_of(aims), windows[0].cube.bands
+    counts, bands = class_counts(aims), windows[0].cube.bands
     default = np.eye(len(joint_trials[0].residual))[0]
-    weights, why = _weights(joint_trials, kinds, default, seed)
+    weights, why = _weights(joint_trials, counts, default, seed)
     # the worth is measured on folds that were not used for the weights, if there are enough
     left_out = [
-        _weights([*joint_trials[:i], *joint_trials[i + 1 :]], kinds, default, seed)[0]
+        _weights([*joint_trials[:i], *joint_trials[i + 1 :]], counts, default, seed)[0]
         if len(joint_trials) > FEWEST
         else weights
         for i in range(len(joint_trials))
     ]
-    by_band, error = _worth(joint_trials, left_out, kinds, bands)
+    by_band, error = _worth(joint_trials, left_out, counts, bands)
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, joint_trials))
     featured = [j.with_features for j in joint if j is not None]
-    errors = errors_with(featured, final, kinds_with(aims), bands)
+    errors = errors_with(featured, final, counts_with(aims), bands)
     return ReferenceRecipe(
         candidates=tuple(_tried(c) for c in candidates),
         weights=weights.tolist(),
@@ -176,7 +176,7 @@ def decided(
         by_band=tuple(by_band.tolist()),
         serves=tuple(serves.tolist()),
         used=used,
-        default_elsewhere=_default_does([j for j in joint if j is not None], kinds, ~serves),
+        default_elsewhere=_default_does([j for j in joint if j is not None], counts, ~serves),
     )
 
 
@@ -218,7 +218,8 @@ def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) ->
     plain, with_reference: the trials of the candidates without and with a reference; without:
     weights of the former.  None if there is no such pixel, or networks were not tried on this fold.
     """
-    without_reference, seen = mixed(plain, without.all), seen_by(fold.window.references)
+    without_reference = mixed(plain.residual, plain, without.all)
+    seen = seen_by(fold.window.references)
     if not np.isfinite(without_reference).all():  # networks were fitted on the first folds alone
         return None
     _, row, col = looked_at(fold.hide, fold.window.measured)
@@ -245,18 +246,10 @@ def _joint(plain: Trial, with_reference: Trial, fold: Fold, without: Weights) ->
         noise=plain.noise[used],
         signal=plain.signal[used],
         angle=plain.angle[:, seen[hidden_pixels(fold.hide)]],
-        step=_steps(plain, with_reference, without, used),
-        gap=None if plain.gap is None else plain.gap[used],
+        step=np.vstack([mixed(plain.step, plain, without.all), with_reference.step])[:, used],
+        gap=plain.gap[used],
     )
     return _Joint(trial, plain.residual[0, used], np.stack(logs))
-
-
-def _steps(plain: Trial, with_reference: Trial, without: Weights, used: Bools) -> Floats | None:
-    """(K, n) step errors of the fill without a reference and of those with one, at used entries."""
-    if plain.step is None or with_reference.step is None:
-        return None
-    without_reference = mixed(plain._replace(residual=plain.step), without.all)
-    return np.vstack([without_reference, with_reference.step])[:, used]
 
 
 def _unlike(residual: Floats, pixel: Ints) -> Floats:
@@ -270,13 +263,13 @@ def _unlike(residual: Floats, pixel: Ints) -> Floats:
 
 
 def _weights(
-    trials: Sequence[Trial], kinds: Kinds, default: Floats, seed: int
+    trials: Sequence[Trial], counts: ClassCounts, default: Floats, seed: int
 ) -> tuple[Floats, str]:
     """Return weights (K, D, G), those of similarly good models drawn together, and a reason."""
     factors = [usual_size(t.residual) for t in trials]
     residuals = [t.residual * c for t, c in zip(trials, factors, strict=True)]
-    steps = [t.step * c for t, c in zip(trials, factors, strict=True) if t.step is not None]
-    shares, words = advised(residuals, steps, trials, kinds, default, seed, borrowed=BORROWED)
+    steps = [t.step * c for t, c in zip(trials, factors, strict=True)]
+    shares, words = advised(residuals, steps, trials, counts, default, seed, borrowed=BORROWED)
     weights = np.array(shares)
     # few folds cannot distinguish models that are nearly as good: bring their weights together
     square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300
@@ -290,28 +283,28 @@ def _weights(
 
 
 def _worth(
-    trials: Sequence[Trial], weights: Sequence[Floats], kinds: Kinds, bands: int
+    trials: Sequence[Trial], weights: Sequence[Floats], counts: ClassCounts, bands: int
 ) -> tuple[Floats, Floats]:
     """(bands,) gain in dB of the blend over the fill without a reference, mean over the folds, and
     its standard error; 0 in bands without hidden entries."""
     gains = np.zeros((len(trials), bands))
     for gain, t, w in zip(gains, trials, weights, strict=True):
-        weight = importance(t, kinds) * usual_size(t.residual) ** 2
+        weight = importance(t, counts) * usual_size(t.residual) ** 2
         before = np.bincount(t.band, weight * t.residual[0] ** 2, bands)
-        after = np.bincount(t.band, weight * mixed(t, w) ** 2, bands)
+        after = np.bincount(t.band, weight * mixed(t.residual, t, w) ** 2, bands)
         ratio = np.maximum(before, 1e-300) / np.maximum(after, 1e-300)
         gain[:] = np.where(before > 0, np.clip(10 * np.log10(ratio), -LARGEST, LARGEST), 0.0)
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(trials))
 
 
-def _default_does(joint: Sequence[_Joint], kinds: Kinds, bands: Bools) -> bool:
+def _default_does(joint: Sequence[_Joint], counts: ClassCounts, bands: Bools) -> bool:
     """Whether the default candidate can replace the blend without a reference in some bands: if the
     gain of the blend there, minus its standard error, times their share of all bands is at most
     LEAST_WORTH."""
     gains = []
     for trial, default, _ in joint:
         entries = bands[trial.band]
-        weight = importance(trial, kinds) * usual_size(trial.residual) ** 2 * entries
+        weight = importance(trial, counts) * usual_size(trial.residual) ** 2 * entries
         if weight.any():
             before, after = (weight @ np.square(errors) for errors in (default, trial.residual[0]))
             gains.append(10 * np.log10(max(before, 1e-300) / max(after, 1e-300)))
@@ -381,9 +374,7 @@ def filled(
     # where a fit has no value, because too little is observed, the fill without references stays
     others = [np.where(np.isfinite(fit.values), fit.values, before) for fit in fits]
     weights = np.asarray(recipe.weights, dtype=np.float64)
-    distance, wanted = folds.distance_class(mask.shared(observed)), columns(served, at)
-    if at is not None:
-        distance = distance[at][None] if distance.ndim == 2 else columns(distance, at)
+    distance, wanted = distance_class(observed, at), columns(served, at)
     values, estimates = before.copy(), [before, *others]
     group = groups(cube.bands)
     for band in np.flatnonzero(served.any(axis=(1, 2))):

@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hydiff.auto import folds
-from hydiff.auto.classes import BAND_GROUPS, D, groups
+from hydiff.auto.classes import BAND_GROUPS, D, distance_class, groups
 from hydiff.auto.recipe import Errors, KindRecipe
 from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Array, Bools, Floats
 from hydiff.flags import FAR, PRIOR, PRIOR_SHARE, REFERENCE
-from hydiff.gaps import mask
 from hydiff.methods import Method
 
 
@@ -32,7 +30,7 @@ def sources(parts: Sequence[Sourced], shape: tuple[int, ...]) -> Array:
         cube, observed, target, *_ = part.window
         if not target.any():
             continue
-        table, near = _table(part), folds.distance_class(mask.shared(observed))
+        table, near = _table(part), distance_class(observed)
         for band, group in enumerate(groups(cube.bands)):
             at = near if near.ndim == 2 else near[band]
             flags = table[at, group] if cube.good_bands[band] else table[at, group] & FAR

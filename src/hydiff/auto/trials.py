@@ -11,11 +11,19 @@ from scipy import ndimage
 
 from hydiff.auto import folds, usual
 from hydiff.auto.candidates import ON_FOLDS, PRIOR, Candidate, chosen
-from hydiff.auto.classes import T, around, band_spread, groups, share_of_length, trusted, usable
+from hydiff.auto.classes import (
+    EDGES,
+    around,
+    band_spread,
+    groups,
+    share_of_length,
+    trusted,
+    usable,
+)
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps import mask
-from hydiff.gaps.rule import Sigma
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import Chosen
 from hydiff.methods.estimate import (
     Estimate,
@@ -73,14 +81,13 @@ class Trial(NamedTuple):
     signal: Floats  # (n,) variance of the band without its noise, in variances of the band
     angle: Floats  # (2, pixels): ‖x - truth‖ / ‖truth‖ and spectral angle (°) of the default
     # (M, n) error of the step to the next band of the pixel, in the cube's unit; 0 where the next
-    # band is not hidden; None where spectra are not judged
-    step: Floats | None = None
-    gap: Ints | None = None  # (n,) number of the entry's hidden piece; None = one piece
+    # band is not hidden
+    step: Floats
+    gap: Ints  # (n,) number of the entry's hidden piece
 
     def of(self, some: Sequence[int]) -> Trial:
         """Return the trial of some of the candidates, by number."""
-        step = None if self.step is None else self.step[some]
-        return self._replace(residual=self.residual[some], step=step)
+        return self._replace(residual=self.residual[some], step=self.step[some])
 
 
 def folds_of(
@@ -305,7 +312,7 @@ def trial_of(
     distances, *logs = (
         f[number] if f.ndim == 1 else f[band, number] for f in (features.distance, *features.logs())
     )
-    distance = np.digitize(distances, folds.EDGES)
+    distance = np.digitize(distances, EDGES)
     share = (sigma / spread) ** 2
     noise = (usual.subtracted(cube.bands) if isinstance(sigma_y, str) else 1.0) * share[band]
     signal = _signal(first, cube, visible, share)[band]
@@ -339,7 +346,6 @@ def with_costly(
     fits: their values (bands, n) for the n hidden pixels, by number of the candidate.
     """
     cube, observed, at = window.cube, window.observed, looked_at(fold, window.measured)
-    assert trial.step is not None
     pixels, residual, step = hidden_pixels(fold), trial.residual.copy(), trial.step.copy()
     spread = band_spread(cube, observed & ~fold)[trial.band]
     for m, values in fits.items():
@@ -390,10 +396,3 @@ def _angle(a: Floats, b: Floats) -> Floats:
     both_nonzero = a.any(axis=0) & b.any(axis=0)
     angle: Floats = np.where(both_nonzero, np.degrees(np.arccos(np.clip(cosine, -1, 1))), 0.0)
     return angle
-
-
-def importance(trial: Trial, target: tuple[Ints, Floats]) -> Floats:
-    """(n,) weights of the hidden entries, so that they count like the entries to fill (`Kinds`)."""
-    count, edges = target
-    texture = np.digitize(np.exp(trial.around[1]), edges)
-    return folds.importance(trial.distance * T + texture, count)

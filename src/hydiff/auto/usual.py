@@ -114,21 +114,24 @@ class Foresight(NamedTuple):
     bounds: tuple[float, float]  # 80 % interval of the true over the expected RMS error
 
 
-def foresee(evidence: Evidence, whole: bool = True) -> Foresight:
+def foresee(evidence: Evidence, whole_pixels: bool = True) -> Foresight:
     """Return the error to expect in the gaps: the evidence and the usual level, weighted by the
     inverse of their variances.
 
-    whole: gaps of whole pixels.  Others are filled from the bands that their pixels keep; how well
-    depends on the sensor, so there is no usual level.
+    whole_pixels: the gaps are pixels without any band.  Others are filled from the bands that they
+    keep; how well depends on the sensor, so there is no usual level.
     """
-    hidden = evidence.drowned / (1 + evidence.drowned)
-    measured = FOLDS + BETWEEN * evidence.apart
-    measured += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
-    share = measured / (measured + SCENES + NOISY * hidden) if whole else 0.0
-    variance = (1 - share) * measured + GAPS + ONE_GAP / evidence.copies if whole else PARTIAL
+    variance, drawn = PARTIAL, 0.0
+    if whole_pixels:
+        hidden = evidence.drowned / (1 + evidence.drowned)
+        measured = FOLDS + BETWEEN * evidence.apart
+        measured += DROWNED * evidence.drowned**2 + DOUBT * hidden * evidence.off**2
+        share = measured / (measured + SCENES + NOISY * hidden)
+        variance = (1 - share) * measured + GAPS + ONE_GAP / evidence.copies
+        drawn = BIAS - share * evidence.off
     variance += UNEVEN * evidence.uneven
     low, high = (math.exp(z * math.sqrt(variance) / 2) for z in TAILS)
-    return Foresight((BIAS - share * evidence.off) if whole else 0.0, (low, high))
+    return Foresight(drawn, (low, high))
 
 
 def nrmse_bounds(

@@ -16,8 +16,8 @@ import numpy as np
 from hydiff import api, auto, metrics, request
 from hydiff.bench import machine, reliability, scenes, uses
 from hydiff.cube import Bools, Cube, Floats, as_cube
-from hydiff.gaps.rule import Sigma
 from hydiff.learn.checkpoint import fingerprint
+from hydiff.maths.noise_level import Sigma
 from hydiff.methods import METHODS, choose, declared, row_settings, settings_dict
 from hydiff.methods.estimate import Job, estimate, estimates, estimating, torch_device
 from hydiff.reference.models import ReferencePlanes
@@ -243,7 +243,7 @@ def _filled(
         choose(d.cell.method, d.cell.own("preset"), request.with_network(d.cell.method, changed))
         for d, changed in zip(group, changes, strict=True)
     ]
-    jobs = [Job(d.cell.seed, device, False, None, False) for d in group]
+    jobs = [Job(d.cell.seed, device) for d in group]
     if "references" in chosen[0].facts.asks:
         jobs = [job._replace(references=(planes(d),)) for job, d in zip(jobs, group, strict=True)]
     runs = [

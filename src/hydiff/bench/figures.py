@@ -173,7 +173,7 @@ def distances(case: Case) -> Figure:
     _plain_log(axis.yaxis)
     _whole(axis)
     _label(axis, "Distance to the nearest observed pixel", "RMSE, unit range")
-    _legend(figure, axis, 2)
+    _legend(figure, axis)
     return figure
 
 
@@ -198,7 +198,7 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     axis.set_xscale("log")
     _plain_log(axis.xaxis)
     _label(axis, "Seconds for one cube", label)
-    _legend(figure, axis, 2)
+    _legend(figure, axis)
     return figure
 
 
@@ -271,7 +271,7 @@ def _against(
             _curve(axis, i, name, values, means)
             i += 1
     _label(axis, *labels)
-    _legend(figure, axis, 2)
+    _legend(figure, axis)
     return figure
 
 
@@ -297,10 +297,10 @@ def _curve(
     axis.plot(x, y, ms=size, lw=1, label=name, marker=marker, **_style(i))
 
 
-def _legend(figure: Figure, axis: Axes, columns: int) -> None:
+def _legend(figure: Figure, axis: Axes) -> None:
     """Draw the legend below the axes, where it hides nothing."""
     handles = axis.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=columns, fontsize=6, frameon=False)
+    figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=6, frameon=False)
 
 
 def _whole(axis: Axes) -> None:

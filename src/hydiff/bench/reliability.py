@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from hydiff import metrics
-from hydiff.auto import folds
+from hydiff.auto.classes import EDGES, distance_class
 from hydiff.cube import Bools, Floats
-from hydiff.gaps import mask
 from hydiff.maths import scoring
 
 EXPECTED = ("mpsnr", "sam", "nrmse", "nrmse_low", "nrmse_high")
@@ -21,7 +20,7 @@ OF_BARS = (*metrics.Calibration._fields, "interval_80", "interval_80_constant", 
 COLUMNS = (*(f"expected_{k}" for k in EXPECTED), *OF_BARS, "why")
 DISTANCES = tuple(
     f"{low:g}–{high:g} px" if high < np.inf else f"over {low:g} px"
-    for low, high in zip((0.0, *folds.EDGES), (*folds.EDGES, np.inf), strict=True)
+    for low, high in zip((0.0, *EDGES), (*EDGES, np.inf), strict=True)
 )
 BANDS = tuple(f"bands {i + 1}/{GROUPS}" for i in range(GROUPS))
 
@@ -50,7 +49,7 @@ def judged(
         pooled["interval_80_constant"] = checked.interval_score_constant[1]
     judged = np.isfinite(bars) & (bars > 0)
     inside = (np.abs(x - truth)[judged] / bars[judged])[None] <= np.asarray(widths)[:, None]
-    distance = np.broadcast_to(folds.distance_class(mask.shared(observed)), observed.shape)[judged]
+    distance = np.broadcast_to(distance_class(observed), observed.shape)[judged]
     group = np.arange(len(x)) * GROUPS // len(x)
     band = np.broadcast_to(group[:, None, None], observed.shape)[judged]
     parts = {name: distance == i for i, name in enumerate(DISTANCES)}

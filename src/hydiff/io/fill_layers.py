@@ -56,12 +56,12 @@ class Plane(NamedTuple):
 # --- names ----------------------------------------------------------------------------------------
 
 
-def layer_path(path: Path, name: str, kind: str, compact: bool = False) -> Path | None:
+def layer_path(path: Path, name: str, kind: str) -> Path | None:
     """Return the file of a layer beside a cube; None if the layer is in the file of the cube.
 
-    kind: the format of the cube.  compact: whether layers are .npz files whatever the format.
+    kind: the format of the cube.
     """
-    if compact or kind in COMPACT:
+    if kind in COMPACT:
         return _npz(path, name)
     if kind in INSIDE:
         return None
@@ -116,7 +116,8 @@ def writers(
     so that they can run at the same time.
 
     layers: by name, (bands, rows, cols), in memory or read when they are indexed.
-    path, kind: file and format of the cube.  compact: as in `layer_path`.
+    path, kind: file and format of the cube.  compact: small .npz files
+    whatever the format.
     """
     if compact or kind in COMPACT:
         sigma = [partial(_write_bars, layers, path)] if "sigma" in layers else []

@@ -19,6 +19,7 @@ MATRIX, COMPRESSED = 14, 15
 NUMBERS = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18}  # codes of stored numbers and characters
 HOLDERS = {1, 2, 3, 16, 17, 18}  # classes whose parts are variables: cells, structs, objects
 DEEPEST = 32  # structs inside structs
+PIECE = 1 << 20  # bytes that are skipped at a time
 
 Read = Callable[[int], bytes]
 
@@ -82,11 +83,11 @@ def _tag(tag: bytes, order: str) -> tuple[int, int, bool]:
     return (kind & 0xFFFF, kind >> 16, True) if kind >> 16 else (kind, size, False)
 
 
-def _skip(read: Read, count: int, piece: int = 1 << 20) -> bytes:
+def _skip(read: Read, count: int) -> bytes:
     """Skip `count` bytes and return the first few of them."""
     start = b""
     while count > 0:
-        part = read(min(count, piece))
+        part = read(min(count, PIECE))
         if not part:
             raise ValueError("it ends too early")
         start = start or part[:8]

@@ -26,11 +26,6 @@ def built(make: Callable[[], Module], rng: Generator) -> Module:
         return make().to(rng.device)
 
 
-def parameters_of(network: nn.Module) -> int:
-    """Return the number of trainable parameters."""
-    return sum(p.numel() for p in network.parameters() if p.requires_grad)
-
-
 def reflected(x: Tensor, n: int) -> Tensor:
     """Extend x by n pixels of reflection on each side; n is less than both sides of x."""
     if n == 0:

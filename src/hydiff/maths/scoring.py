@@ -76,9 +76,9 @@ def reliability_curve(transform: Floats, levels: Sequence[float] = CURVE) -> Flo
     return np.array([np.mean(off_centre <= level) for level in levels])
 
 
-def pit_histogram(transform: Floats, bins: int = BINS) -> Floats:
-    """(bins,) share of the PIT values in bins of equal width; 1 / bins each if all is right."""
-    counts, _ = np.histogram(transform, bins, (0.0, 1.0))
+def pit_histogram(transform: Floats) -> Floats:
+    """(BINS,) share of the PIT values in bins of equal width; 1 / BINS each if all is right."""
+    counts, _ = np.histogram(transform, BINS, (0.0, 1.0))
     return np.asarray(counts / max(transform.size, 1))
 
 

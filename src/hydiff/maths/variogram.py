@@ -25,6 +25,7 @@ Shapes = dict[tuple[float, float], Floats]  # s and reach → variogram of unit 
 
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # px, that are tried
+TORUS = 256  # px: side of the torus on which variograms of the model are computed
 LAGS = (6, 40)  # px: bounds of the longest lag, which is the width of the widest gap
 ROUNDING = 1e-13  # a shape that differs less from a constant counts as one
 LEAST_NUGGET = 1e-3  # of the sill: with less, the field interpolates the complete pixels
@@ -186,9 +187,9 @@ def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floa
 
 
 @lru_cache(maxsize=256)
-def model_variogram(s: float, reach: float, longest: int, grid: int = 256) -> Floats:
+def model_variogram(s: float, reach: float, longest: int) -> Floats:
     """(lags,) variogram of (reach⁻² − Δ)^−s with unit sill, at lags up to `longest`, on a torus."""
-    ring = 2 - 2 * np.cos(2 * np.pi * np.fft.fftfreq(grid))
+    ring = 2 - 2 * np.cos(2 * np.pi * np.fft.fftfreq(TORUS))
     operator = ring[:, None] + ring + reach**-2
     spectrum = np.where(operator > 0, np.where(operator > 0, operator, 1.0) ** -s, 0.0)
     covariance = np.fft.ifft2(spectrum).real

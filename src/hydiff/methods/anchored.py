@@ -425,27 +425,16 @@ def anchored(
     if settings.hold_back > 0:
         draw = torch.rand(y.shape[1:], generator=rng, device=y.device) < settings.hold_back
         held = observed & draw
-    for step in _begun(y, observed & ~held, sigma_y, settings, rng, resume):
+    fit = _from_nothing
+    if settings.start == "prior":
+        from hydiff.methods import tuned
+
+        fit = tuned.tuned
+    for step in fit(y, observed & ~held, sigma_y, settings, rng, resume):
         if settings.hold_back > 0 and step.log:
             error = losses.mean_square(torch.where(held, step.x - y, 0.0), held).sqrt()
             step = step._replace(log={**step.log, "monitor": error})
         yield step
-
-
-def _begun(
-    y: Tensor,
-    observed: Tensor,
-    sigma_y: Tensor,
-    settings: Anchored,
-    rng: Generator,
-    resume: Tensors | None,
-) -> Iterator[Step]:
-    """Return the steps of the fit, from a new network or from the prior's (`settings.start`)."""
-    if settings.start == "prior":
-        from hydiff.methods.tuned import tuned
-
-        return tuned(y, observed, sigma_y, settings, rng, resume)
-    return _from_nothing(y, observed, sigma_y, settings, rng, resume)
 
 
 def _from_nothing(

@@ -12,8 +12,8 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_advice, need_torch
 from hydiff.gaps import mask
-from hydiff.gaps.rule import Sigma, unit_sigma
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
+from hydiff.maths.noise_level import Sigma, unit_sigma
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose, settings_dict
 from hydiff.methods.determinism import determinism
@@ -48,9 +48,9 @@ class Job(NamedTuple):
 
     seed: int
     device: str
-    deterministic: bool
-    checkpoint: Path | None
-    resume: bool
+    deterministic: bool = False
+    checkpoint: Path | None = None
+    resume: bool = False
     common: Common | None = None  # shared by the scene, when the cube is a part of one
     # other images of the same place, resampled to the grid of the cube
     references: tuple[ReferencePlanes, ...] = ()

@@ -164,10 +164,10 @@ class Parts(NamedTuple):
         return filled
 
 
-def parts_of(c: Coordinates, planes: int, axes: Floats | None = None) -> Parts:
+def parts_of(c: Coordinates, planes: int) -> Parts:
     """Choose the components that the network corrects: at most `planes`, which must vary in space
-    and exceed noise and rounding errors.  axes: A, if already computed."""
-    A = axes_of(c) if axes is None else axes
+    and exceed noise and rounding errors."""
+    A = axes_of(c)
     p = np.tensordot(A[:planes], c.z, 1)
     # noise of a component: that of the whitened bands, combined with the weights of the component
     sigma = np.sqrt(((A[: len(p)] @ c.space.basis.T) ** 2) @ c.noise)

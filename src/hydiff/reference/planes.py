@@ -20,7 +20,7 @@ from hydiff.reference.facts import (
     date_of,
     days_between,
 )
-from hydiff.reference.grid import onto_grid
+from hydiff.reference.grid import OnGrid, onto_grid
 from hydiff.reference.models import Model, ReferencePlanes, predict
 from hydiff.reference.shift import Shift, estimate_shift, moved
 
@@ -72,34 +72,21 @@ def prepare(
         no_planes = ReferencePlanes(np.zeros((1, *size)), np.zeros(size, bool))
         return Reference(name, no_planes, {"name": name, "covers": 0.0}, "without any value")
     bands = _usable(reference, measured, name)
-    part = Cube(
-        np.asarray(reference.values)[bands],
-        crs=reference.crs,
-        transform=reference.transform,
-        path=reference.path,
-    )
-    on_grid = onto_grid(part, measured[bands], scene, name)
-    if not on_grid.observed.all(axis=0).any():
-        raise BadValue(
-            f"reference {name} covers no pixel of the cube with all its bands; expected an image "
-            "of the same place: check its map, or leave it out"
-        )
+    on_grid = _on_grid(reference, measured, bands, scene, name)
     inside = (slice(None), *at)
-    _refuse_itself(
-        reference, scene, on_grid.values[inside], on_grid.observed[inside], cube, observed, name
-    )
-    planes = ReferencePlanes(
-        np.nan_to_num(on_grid.values), np.asarray(on_grid.observed.all(axis=0))
-    )
+    values, covered = on_grid.values[inside], on_grid.observed[inside]
+    if _is_same_file(reference, scene) or _has_same_values(values, covered, cube, observed):
+        raise BadValue(
+            f"reference {name} is the cube itself; expected another image of the same place"
+        )
+    seen = np.asarray(on_grid.observed.all(axis=0))
+    planes = ReferencePlanes(np.nan_to_num(on_grid.values), seen)
     shift, (z, complete) = None, _strongest(cube, observed)
     if on_grid.pixel <= COARSE:
         planes, shift = _aligned(planes, at, z, complete, name, max_shift)
-    acquired = date_of(reference)
     facts = {
         "name": name,
-        "path": None if reference.path is None else str(reference.path),
-        "sha256": None if reference.path is None else sha256(reference.path),
-        "date": None if acquired is None else acquired.isoformat(),
+        **_origin(reference),
         "days": days,
         "angles": angles_between(reference, scene),
         "bands": int(bands.sum()),
@@ -130,24 +117,45 @@ def _usable(reference: Cube, measured: Bools, name: str) -> Bools:
     return bands
 
 
-def _refuse_itself(
-    reference: Cube,
-    scene: Cube,
-    values: Floats,
-    covered: Bools,
-    cube: Cube,
-    observed: Bools,
-    name: str,
-) -> None:
-    """Refuse the cube as its own reference: same path, or same values and none in its gaps."""
+def _on_grid(reference: Cube, measured: Bools, bands: Bools, scene: Cube, name: str) -> OnGrid:
+    """Return some bands of a reference on the grid of a scene, of which it must cover a pixel."""
+    part = Cube(
+        np.asarray(reference.values)[bands],
+        crs=reference.crs,
+        transform=reference.transform,
+        path=reference.path,
+    )
+    on_grid = onto_grid(part, measured[bands], scene, name)
+    if not on_grid.observed.all(axis=0).any():
+        raise BadValue(
+            f"reference {name} covers no pixel of the cube with all its bands; expected an image "
+            "of the same place: check its map, or leave it out"
+        )
+    return on_grid
+
+
+def _is_same_file(reference: Cube, scene: Cube) -> bool:
+    """Whether both were read from one file."""
     paths = [image.path.resolve() for image in (reference, scene) if image.path is not None]
-    if not (len(paths) == 2 and paths[0] == paths[1]):
-        if values.shape != cube.shape or (covered & ~observed).any():
-            return
-        both = covered & observed
-        if not np.array_equal(values[both], np.asarray(cube.values, dtype=np.float64)[both]):
-            return
-    raise BadValue(f"reference {name} is the cube itself; expected another image of the same place")
+    return len(paths) == 2 and paths[0] == paths[1]
+
+
+def _has_same_values(values: Floats, covered: Bools, cube: Cube, observed: Bools) -> bool:
+    """Whether a reference (values, covered) equals the cube, and has nothing in its gaps."""
+    if values.shape != cube.shape or (covered & ~observed).any():
+        return False
+    both = covered & observed
+    return np.array_equal(values[both], np.asarray(cube.values, dtype=np.float64)[both])
+
+
+def _origin(reference: Cube) -> dict[str, str | None]:
+    """Return the path, the hash and the date of a reference, None where unknown."""
+    path, acquired = reference.path, date_of(reference)
+    return {
+        "path": None if path is None else str(path),
+        "sha256": None if path is None else sha256(path),
+        "date": None if acquired is None else acquired.isoformat(),
+    }
 
 
 def _aligned(

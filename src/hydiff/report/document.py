@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hydiff.auto.folds import EDGES
+from hydiff.auto.classes import EDGES
 from hydiff.auto.recipe import KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.flags import shares

@@ -15,8 +15,8 @@ from hydiff import auto
 from hydiff.auto import split
 from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
-from hydiff.gaps import rule
 from hydiff.io.threads import in_threads
+from hydiff.maths import noise_level
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
@@ -68,7 +68,7 @@ def _decide(scene: Scene, room: float) -> Decided:
     """Make the decision: scale, noise, spectral basis and, for `auto`, the recipe."""
     cube, request, chosen = scene.cube, scene.request, scene.request.chosen
     good = cube.good_bands
-    sigma_y = rule.sigma_per_band(request.sigma_y, cube)
+    sigma_y = noise_level.sigma_per_band(request.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
     if chosen is None and request.recipe is None:
         sample += _other_kinds(scene, sample)
@@ -108,7 +108,7 @@ def _noise_and_basis(
         y -= scale.low  # in place: windows are large
         y /= scale.span
         np.copyto(y, 0.0, where=~observed)
-        sigma, window_notes = rule.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+        sigma, window_notes = noise_level.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
         if chosen is not None:
             sigma, model_notes = modelled(chosen, sigma)
             window_notes = [*window_notes, *model_notes]
@@ -141,7 +141,7 @@ def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any, room: float) -> 
         )
         for tile in sample
     ]
-    job = Job(request.seed, request.device, request.deterministic, None, False)
+    job = Job(request.seed, request.device, request.deterministic)
     noisy = auto.is_noisy(sigma_y)
     budget = auto.budget_of(request.budget, job, not request.no_prior, noisy)
     recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=room)

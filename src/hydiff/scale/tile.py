@@ -101,6 +101,12 @@ class TileWindow(NamedTuple):
     job: Job
 
     @property
+    def for_auto(self) -> auto.TrialWindow:
+        """The window as `auto` takes it."""
+        references = self.job.references
+        return auto.TrialWindow(self.cube, self.observed, self.target, references=references)
+
+    @property
     def gaps(self) -> Bools:
         """(rows, cols) pixels with something to fill."""
         return np.asarray(self.target.any(axis=0))
@@ -114,24 +120,15 @@ def _fill(
     for tile in selected:
         seed = tiles.seed_of(request.seed, tile.number)
         references = scene_references.within(task.work, tile.window)
-        options = (seed, request.device, request.deterministic, None, False)
-        job = Job(*options, decided.common, references=references)
+        options = (seed, request.device, request.deterministic)
+        job = Job(*options, common=decided.common, references=references)
         parts.append(TileWindow(tile, *window(scene, task.observed, task.target, tile), job))
     if request.chosen is None:
         recipe = decided.recipe
         assert recipe is not None  # it was decided, because the scene has tiles
         for part in parts:
-            blend, decision = apply(
-                recipe,
-                part.cube,
-                part.observed,
-                part.target,
-                decided.sigma_y,
-                part.job,
-                {},
-                request.max_error,
-                part.gaps,
-            )
+            rest = request.max_error, part.gaps
+            blend, decision = apply(recipe, part.for_auto, decided.sigma_y, part.job, {}, *rest)
             yield _kept(part, blend, part.target & ~decision.too_uncertain, decision, AUTO)
     else:
         for part, solution in zip(parts, _estimates(parts, request, decided), strict=True):
