@@ -97,7 +97,7 @@ def loop():
         return shown.clip(0, 1).transpose(1, 2, 0)
 
     axes[0].imshow(image(np.where(observed, values, 0.0), values))
-    axes[0].set_title("measured")
+    axes[0].set_title("measured", fontsize=10)
     picture = axes[1].imshow(image(frames[0][2], frames[-1][2]))
     for each in axes:
         each.set(xticks=[], yticks=[])
@@ -105,7 +105,7 @@ def loop():
     pages = []
     for done, total, x in frames:
         picture.set_data(image(x, frames[-1][2]))
-        axes[1].set_title(f"step {done} of {total - 1}")
+        axes[1].set_title(f"estimate, step {done} of {total - 1}", fontsize=10)
         figure.canvas.draw()
         page = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
         pages.append(page.quantize(64))

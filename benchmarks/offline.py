@@ -34,6 +34,7 @@ from torch import Tensor
 import hydiff
 from hydiff import metrics
 from hydiff.bench import scenes
+from hydiff.bench.figures import COLOURS
 from hydiff.cube import Bools, Cube, Floats, Scale, unit_scale
 from hydiff.gaps.mask import PUBLISHED, PUBLISHED_COLUMNS, make_mask
 from hydiff.learn import network
@@ -305,26 +306,31 @@ def gather(paths: Sequence[Path]) -> None:
 
 
 def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The score over updates, a colour for each number of crops: in and out of sample."""
+    """The score over updates, in and out of sample: a colour for each number of crops."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
+    colours: dict[str, str] = {}
     trained = [r for r in rows if r["way"] == "trained" and r["weights"] == "mean"]
     curves = dict.fromkeys((r["crops"], r["lr"], r["norm"]) for r in trained)
-    for i, (crops, lr, norm) in enumerate(curves):
+    for crops, lr, norm in curves:
+        colour = colours.setdefault(crops, COLOURS[len(colours)])
         mine = [r for r in trained if (r["crops"], r["lr"], r["norm"]) == (crops, lr, norm)]
         updates = [int(r["updates"]) for r in mine]
         for kind, style in zip(KINDS, ("--", "-"), strict=False):
-            label = f"{crops} crops, rate {lr}, norm {norm}" if style == "-" else None
-            axes.plot(updates, [float(r[kind]) for r in mine], f"C{i}.{style}", label=label)
+            label = f"{crops} crops, norm {norm}" if style == "-" else None
+            look = {"color": colour, "ls": style, "marker": "o" if norm == "batch" else "x"}
+            axes.plot(updates, [float(r[kind]) for r in mine], **look, ms=5, label=label)
     for way, style in (("smooth", ":"), ("test time, 1000 steps", "-.")):
         for r in (r for r in rows if r["way"] == way):
             axes.axhline(float(r[KINDS[1]]), color="grey", linestyle=style, label=way)
-    low, high = axes.dataLim.intervaly
-    room = 0.04 * (high - low)  # a level at the edge would lie on the frame
-    axes.set(xscale="log", xlabel="updates", ylabel="MPSNR (dB)", ylim=(low - room, high + room))
-    axes.set_title("solid: places left out of the training; dashed: squares of the training")
+    axes.set(xscale="log", xlabel="updates", ylabel="MPSNR (dB)")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.margins(y=0.08)
+    axes.set_title(
+        "Solid: places left out of the training; dashed: squares of the training", fontsize=10
+    )
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=120)
 

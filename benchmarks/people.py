@@ -181,29 +181,33 @@ def draw():
         axes.scatter(ratio, gain, **look, label=f"{number} {name}")
         places.append((ratio, gain))
     axes.set(xscale="log", xlabel="CPU seconds / those of harmonic", ylabel="dB over harmonic")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(0.1, 0.15)
     figure.legend(loc="outside right upper", fontsize=7, frameon=False)
     figure.canvas.draw()  # drawn, so that positions in points are known
     for number, (place, offset) in enumerate(zip(places, free(axes, places), strict=True), 1):
         how = {"fontsize": 8, "ha": "center", "va": "center", "textcoords": "offset points"}
+        if np.hypot(*offset) > 10:  # a line leads to the label
+            how["arrowprops"] = {"arrowstyle": "-", "lw": 0.6, "shrinkA": 1, "shrinkB": 3}
         axes.annotate(f"{number}", place, xytext=tuple(offset), **how)
     figure.savefig(FIGURE)
 
 
 def free(axes, places):
-    """For each place the offset of its label, in points: that farthest from all else."""
-    turns = (
-        np.pi / 4 * np.array([2, 6, 0, 4, 1, 3, 5, 7])
-    )  # directions in order of preference, above first
-    around = 9.5 * np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    """For each place the offset of its label, in points: the nearest that keeps off all else."""
+    turns = np.pi / 4 * np.array([2, 6, 0, 4, 1, 3, 5, 7])  # in order of preference, above first
+    around = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    around = np.concatenate([distance * around for distance in (9.5, 19, 28)])
     points = axes.transData.transform(places) * 72 / axes.figure.dpi
     labels = []
     for i, point in enumerate(points):
         taken = np.concatenate([np.delete(points, i, axis=0), *labels])
-        gaps = [np.linalg.norm(taken - point - offset, axis=1).min() for offset in around]
-        best = around[
-            np.argmax(np.minimum(gaps, 12.0))
-        ]  # the first position that is at least 12 points from all others
+        off = taken - point
+        gaps = [  # of the label, and of the middle of the line that leads to it
+            min(np.linalg.norm(off - part * offset, axis=1).min() / part for part in (0.5, 1))
+            for offset in around
+        ]
+        best = around[np.argmax(np.minimum(gaps, 14.0))]  # the first that is 14 points from all
         labels.append((point + best)[None])
         yield best
 

@@ -19,6 +19,7 @@ import numpy as np
 import hydiff
 from hydiff.bench import scenes
 from hydiff.errors import BadValue
+from hydiff.report.plots import GAP_COLOUR
 
 RESULTS = Path(__file__).parent / "results" / "references.csv"
 PAIRS = tuple(name for name in scenes.PAIRS if name != scenes.SAME_MOMENT)
@@ -138,9 +139,10 @@ def picture(path):
         "the truth": truth[4],
     }
     figure, axes = plt.subplots(1, len(shown), figsize=(12, 2.7), layout="constrained")
+    colours = plt.colormaps["gray"].with_extremes(bad=np.array(GAP_COLOUR) / 255)
     for ax, (title, plane) in zip(axes, shown.items(), strict=True):
         own = plane if title == "the reference" else truth[4]
-        ax.imshow(plane, cmap="gray", vmin=np.percentile(own, 1), vmax=np.percentile(own, 99))
+        ax.imshow(plane, cmap=colours, vmin=np.percentile(own, 1), vmax=np.percentile(own, 99))
         ax.set_title(title, fontsize=10)
         ax.set_axis_off()
     figure.savefig(path, dpi=110)

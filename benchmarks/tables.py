@@ -30,6 +30,7 @@ TO_COME = (  # sources that may be missing
 )
 FOLDER = ROOT / "docs" / "tables"  # generated pages, one for each table
 GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+COLUMNS = GROUPS.pop("columns")  # what the columns of the benchmark mean
 BY_BAND = ("columns", "pixels")  # masks that differ from band to band
 DOCUMENTS = [
     ROOT / "README.md",
@@ -67,7 +68,8 @@ def several(row, *columns):
 def learned(rows):
     """Cases down, methods across: mean MPSNR over the seeds, with their standard deviation."""
     rows = [r for r in rows if r["settings"] == "{}"]
-    methods = ("hydiff-ei", "ei", "robust-ei", "smooth", "harmonic")
+    run = {r["method"] for r in rows}
+    methods = [m for m in ("hydiff-ei", "ei", "robust-ei", "smooth", "harmonic") if m in run]
     yield line("scene, mask, scale", "σ_y", *(f"`{m}`" for m in methods))
     yield rule(len(methods) + 2)
     cases = dict.fromkeys((r["scene"], r["mask"], r["scale"], r["sigma_y"]) for r in rows)
@@ -390,16 +392,38 @@ def front(rows):
             label = ""
 
 
+INTERPOLATED = ("harmonic", "biharmonic", "smooth", "auto")
+
+
 def by_mask(rows):
     """Masks down, methods across, no noise: figures of the missing entries, where `auto` was."""
-    methods = ("harmonic", "biharmonic", "smooth", "auto")
-    mine = {m: _missing(rows, m, "0.0") for m in methods}
-    columns = _judged_by([r for m in methods for r in _rows_of(mine[m], mine["auto"])])
-    yield line(f"mask: {_named(columns)}", "scenes", *(f"`{m}`" for m in methods))
-    yield rule(len(methods) + 2)
-    for mask in dict.fromkeys(mask for _, mask in mine["auto"]):
-        cells = {c for c in mine["auto"] if c[1] == mask}
-        yield line(mask, str(len(cells)), *(_by_scene(mine[m], cells, columns) for m in methods))
+    mine, masks = _of_masks(rows)
+    columns = [("NRMSE", m) for m in INTERPOLATED] + [("dB", m) for m in ("smooth", "auto")]
+    names = {"NRMSE": "missing_nrmse", "dB": "missing_mpsnr"}
+    yield line("mask", "scenes", *(f"{name}, `{m}`" for name, m in columns))
+    yield rule(2 + len(columns))
+    for mask, cells in masks.items():
+        figures = (_by_scene(mine[m], cells, [names[name]]) for name, m in columns)
+        yield line(mask, str(len(cells)), *figures)
+
+
+def every_mask(rows):
+    """As `by_mask`, masks and measures down."""
+    mine, masks = _of_masks(rows)
+    yield line("mask (scenes)", "missing entries", *(f"`{m}`" for m in INTERPOLATED))
+    yield rule(2 + len(INTERPOLATED))
+    for mask, cells in masks.items():
+        rows = [r for m in INTERPOLATED for r in _rows_of(mine[m], cells)]
+        for column in _judged_by(rows):
+            figures = (_by_scene(mine[m], cells, [column]) for m in INTERPOLATED)
+            yield line(f"{mask} ({len(cells)})", MEASURES[column][0], *figures)
+
+
+def _of_masks(rows):
+    """The rows of each method without noise, and the cells of `auto` by mask."""
+    mine = {m: _missing(rows, m, "0.0") for m in INTERPOLATED}
+    masks = sorted({mask for _, mask in mine["auto"]})
+    return mine, {mask: {c for c in mine["auto"] if c[1] == mask} for mask in masks}
 
 
 MEASURES = {  # column → name, digits
@@ -418,10 +442,6 @@ def _judged_by(rows):
     median = bool(rows) and all(r.get("missing_nrmse_median") for r in rows)
     lacking = ("missing_nrmse",) if median else ("missing_nrmse_median", "missing_poor_bands")
     return [c for c in MEASURES if c not in lacking]
-
-
-def _named(columns):
-    return " · ".join(MEASURES[c][0] for c in columns)
 
 
 def _rows_of(rows, cells):
@@ -694,12 +714,12 @@ def scene_tiles(rows):
 
 
 def default_fill(rows):
-    """Runs of the default fill down."""
+    """Runs of the default fill down, the latest first."""
     yield line(
         "version", "budget", "device", "workers (of cores)", "wall s (load)", "CPU s", "peak MB"
     )
     yield rule(7)
-    for r in rows:
+    for r in reversed(rows):
         cpu = f"{float(r['cpu']):.1f} + {float(r['children_cpu']):.1f}"
         peaks = r["mb"] if float(r["children_cpu"]) < 1 else f"{r['mb']}, a child {r['child_mb']}"
         wall = f"{float(r['seconds']):.1f} ({r['load']})"
@@ -726,7 +746,7 @@ def priors(rows):
     yield line("device", "start", "steps of a tile", "s", "MPSNR missing", "border", "step")
     yield rule(7)
     for r in rows:
-        start = r["start"] if r["updates"] == "0" else f"a prior of {r['updates']} updates"
+        start = r["start"] if r["updates"] == "0" else f"{r['updates']} updates on the scene"
         seconds = "cpu_seconds" if r["device"] == "x86_64" else "seconds"
         keys = ("steps", seconds, "mpsnr_missing", "border_ratio", "step_ratio")
         yield line(r["device"], start, *(r[key] for key in keys))
@@ -755,7 +775,8 @@ def people(rows):
     """Fillers down: means over the cells, and what of ours is better and faster than each."""
     cells = {(r["scene"], r["mask"]) for r in rows}
     found = {(r["method"], r["scene"], r["mask"]): r for r in rows}
-    yield line("filler", "version", "MPSNR dB", "SAM °", "left, %", "CPU seconds", "`auto` less it",
+    yield line("filler", "version", "MPSNR dB", "SAM °", "left, %", "CPU seconds",
+               "dB of `auto` above it",
                "better and faster: gain, times as fast, in cells")  # fmt: skip
     yield rule(8)
     for name in dict.fromkeys(r["method"] for r in rows):
@@ -955,6 +976,54 @@ def as_it_is(rows):
         yield line(*row.values())
 
 
+def ratios(rows):
+    """Commands down: their time over that of a reference computation."""
+    yield line("what", "reference computation", "ratio")
+    yield rule(3)
+    for r in rows:
+        yield line(r["what"], r["yardstick"], r["ratio"])
+
+
+def response_times(rows):
+    """Layouts down: time from a key press to the picture, its parts, and what was sent."""
+    yield line("layout", "shown", "s, median (range)", "server, sending, painting s", "CPU s", "MB",
+               "load (cores)")  # fmt: skip
+    yield rule(7)
+    for r in rows:
+        span = f"{r['median_s']} ({r['least_s']} … {r['most_s']})"
+        parts = ", ".join(r[k] for k in ("server_s", "sending_s", "painting_s"))
+        load = f"{r['load_average']} ({r['cores']})"
+        yield line(r["layout"], r["shown"], span, parts, r["cpu_s"], r["megabytes"], load)
+
+
+def foreseen(rows):
+    """Kinds of cells down: expected scores beside the true ones, and the coverage of intervals."""
+    yield line("cells of", "cells", "expected NRMSE within 15 %", "attainable", "scatter",
+               "expected / true NRMSE", "in its bounds", "50 %", "80 %", "95 %", "80 %: scenes",
+               "80 %: four cells of five", "worst tenth: distance, roughness",
+               "repeated", "interval score")  # fmt: skip
+    yield rule(15)
+    for r in rows:
+        whole = {k: f"{float(v):.0f}" for k, v in r.items() if k not in ("cells of", "cells") and v}
+        yield line(
+            r["cells of"],
+            r["cells"],
+            f"{whole['within_15_percent']} ({whole['within_from']} … {whole['within_to']})",
+            whole["attainable"],
+            r["log_scatter"],
+            f"{r['lowest']} … {r['highest']}",
+            whole["inside_bounds"],
+            whole["inside_50"],
+            f"{whole['inside_80']} ({whole['inside_80_from']} … {whole['inside_80_to']})",
+            whole["inside_95"],
+            f"{whole['scenes_80_lowest']} … {whole['scenes_80_highest']}",
+            f"{whole['inside_80_low']} … {whole['inside_80_high']}",
+            f"{whole['worst_tenth_by_distance']}, {whole['worst_tenth_by_texture']}",
+            whole.get("repeated_inside_80", "–"),
+            f"{r['interval_score_ratio']}, {r['over_expected_sigma']}",
+        )
+
+
 def select(rows, **picked):
     return [r for r in rows if all(r[k] == v for k, v in picked.items())]
 
@@ -1115,6 +1184,7 @@ TABLES = {
     ("benchmarks/results/cpu/best.csv", "front"): front,
     ("benchmarks/results/cpu/best.csv", "promises"): kept_promises_on_cpu,
     ("benchmarks/results/bench/best.csv", "masks"): by_mask,
+    ("benchmarks/results/bench/best.csv", "each"): every_mask,
     ("benchmarks/results/bench/best.csv", "prior"): prior_kinds,
     ("benchmarks/results/anchored_scenes.csv", ""): anchored,
     ("benchmarks/results/anchored_scenes.csv", "means"): anchored_means,
@@ -1141,14 +1211,14 @@ TABLES = {
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
     ("benchmarks/results/foresight.csv", ""): as_it_is,
     ("benchmarks/results/foresight.csv", "network"): network_share,
-    ("benchmarks/results/foresight_unseen.csv", ""): as_it_is,
+    ("benchmarks/results/foresight_unseen.csv", ""): foreseen,
     ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/archive.csv", ""): archives,
     ("benchmarks/results/people.csv", ""): people,
-    ("benchmarks/results/perf.csv", ""): as_it_is,
+    ("benchmarks/results/perf.csv", ""): ratios,
     ("benchmarks/results/fuzz.csv", ""): as_it_is,
     ("benchmarks/results/torture.csv", ""): as_it_is,
     ("benchmarks/results/viewers.csv", ""): as_it_is,
@@ -1156,7 +1226,7 @@ TABLES = {
     ("benchmarks/results/reference_implanted.csv", ""): as_it_is,
     ("benchmarks/results/prior_wide.csv", ""): as_it_is,
     **reference_tables.TABLES,
-    ("benchmarks/results/viewer.csv", ""): as_it_is,
+    ("benchmarks/results/viewer.csv", ""): response_times,
     ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }
 
@@ -1176,6 +1246,8 @@ def rendered(text):
 
 def table_page(title, text, source, kind=""):
     """A page of docs/tables."""
+    if "/bench/" in source and not kind:
+        text += " [Columns](index.md#columns)."
     mark = f"<!-- table: {source}{f' {kind}' if kind else ''} -->"
     return rendered(f"# {title}\n\n{text} Data: `{source}`.\n\n{mark}\n<!-- /table -->\n")
 
@@ -1183,6 +1255,7 @@ def table_page(title, text, source, kind=""):
 def index_page():
     """The contents of docs/tables."""
     parts = ["# Tables", "Generated from `benchmarks/results` by `python benchmarks/tables.py`."]
+    parts.append(COLUMNS.rstrip())
     for caption, pages in GROUPS.items():
         entries = "\n".join(pages)
         parts += [f"## {caption}", f"```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```"]

@@ -1169,6 +1169,12 @@ def test_a_gain_over_smooth_is_over_the_mean_of_its_seeds(rows):
     assert abs(height) < 1e-9
 
 
+def test_methods_are_compared_on_the_masks_that_all_of_them_have(rows):
+    wide = [r | {"mask": "frames"} for r in rows if r["method"] == "smooth"]
+    assert figures.same_masks([*rows, *wide]) == rows
+    assert figures.same_masks([]) == []
+
+
 def test_a_cpu_s_seconds_of_a_learned_method_do_not_stand_beside_those_of_a_gpu(rows):
     rows = [r | {"missing_mpsnr": r["all_mpsnr"]} for r in rows]
     rows[-1] |= {"device": "NVIDIA H200", "seconds": "9"}

@@ -78,7 +78,10 @@ def write_figures(
     rows = {n: [r for r in records.read(folder / f"{n}.csv") if r["missing_mpsnr"]] for n in names}
     curves: dict[str, tuple[Rows, Callable[[Rows], Figure]]] = {
         "time": (rows["noiseless"], partial(quality_against_time, alone=rows["time"])),
-        "best": ([r for r in rows["best"] if r["sigma_y"] == "0.0"], quality_against_time),
+        "best": (
+            same_masks([r for r in rows["best"] if r["sigma_y"] == "0.0"]),
+            quality_against_time,
+        ),
         "noise": ([*rows["noiseless"], *rows["noisy"]] if rows["noisy"] else [], against_noise),
         "widths": (rows["widths"], against_width),
     }
@@ -202,6 +205,13 @@ def quality_against_time(rows: Rows, alone: Rows = ()) -> Figure:
     return figure
 
 
+def same_masks(rows: Rows) -> Rows:
+    """Return the rows of the masks that every method has, so that their means can be compared."""
+    masks = [{r["mask"] for r in method_rows} for method_rows in _by_name(rows).values()]
+    shared = set.intersection(*masks) if masks else set()
+    return [r for r in rows if r["mask"] in shared]
+
+
 def _above_smooth(rows: Rows, same: Sequence[str]) -> tuple[Callable[[Row], float | None], str]:
     """Return a function that gives the gain of a row over `smooth`, and a label for this gain.
 
@@ -292,15 +302,17 @@ def _style(i: int) -> dict[str, Any]:
 def _curve(
     axis: Axes, i: int, name: str, x: Sequence[float], y: Sequence[float], size: float = 3
 ) -> None:
-    """Draw a curve with the markers, colour and dashes of curve i."""
-    marker = MARKERS[(i + i // 8) % 8]
-    axis.plot(x, y, ms=size, lw=1, label=name, marker=marker, **_style(i))
+    """Draw a curve, or a single point, with the marker, colour and dashes of curve i."""
+    marker, width = MARKERS[(i + i // 8) % 8], 1 if len(x) > 1 else 0
+    axis.plot(x, y, ms=size, lw=width, label=name, marker=marker, **_style(i))
 
 
 def _legend(figure: Figure, axis: Axes) -> None:
     """Draw the legend below the axes, where it hides nothing."""
     handles = axis.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=6, frameon=False)
+    look: dict[str, Any] = {"fontsize": 6, "frameon": False}
+    look["handlelength"] = 4  # long enough to show the dashes
+    figure.legend(*handles, loc="outside lower center", ncols=2, **look)
 
 
 def _whole(axis: Axes) -> None:
