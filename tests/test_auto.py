@@ -229,8 +229,7 @@ def test_a_better_candidate_is_found_and_a_worse_one_left(scene, gaps, monkeypat
     for order in ((poor, good), (good, poor)):
         monkeypatch.setitem(auto.BUDGETS, "fast", Budget(order, 8, 0))
         found = hydiff.fill(scene, gaps, budget="fast")
-        weights = np.asarray(found.recipe["weights"])[order.index(good)]
-        assert weights.mean() > 0.8
+        assert found.recipe["candidates"][order.index(good)]["share"] > 0.8
         error = np.abs(found.values - scene).mean() / np.abs(smooth - scene).mean()
         assert error < 1.1
 
@@ -541,7 +540,7 @@ def test_a_network_enters_at_its_usual_share_and_leaves_that_for_a_proven_gain(r
         (lambda e, fresh: next(scale) * fresh, blend.NETWORKS),
     ):
         weights = folds_with_a_network(rng, network)[1]
-        np.testing.assert_allclose(weights.all[1], share, atol=0.03)
+        np.testing.assert_allclose(weights.all[1, 0], share, atol=0.03)
 
 
 def test_a_network_that_starts_from_nothing_enters_for_a_proven_gain(rng):
@@ -551,7 +550,25 @@ def test_a_network_that_starts_from_nothing_enters_for_a_proven_gain(rng):
         (lambda e, fresh: next(scale) * fresh, 0.0),
     ):
         weights = folds_with_a_network(rng, network, from_nothing=True)[1]
-        np.testing.assert_allclose(weights.all[1], share, atol=0.03)
+        np.testing.assert_allclose(weights.all[1, 0], share, atol=0.03)
+
+
+def test_shares_change_only_as_deep_in_the_gaps_as_two_folds_reach(rng):
+    n = 4000
+    some = [
+        trial(
+            rng.standard_normal((2, n)) * [[1.0], [0.1]],
+            distance=rng.choice([0, 1, 3] if fold else [0, 1, 2, 3], n),
+        )
+        for fold in range(6)
+    ]
+    both = [Candidate("one", "smooth"), Candidate("two", "smooth", {"s": 2.0})]
+    share = blend.weights_of(some, ONE_CLASS, both, 0).plain[1]
+    assert (share[:2] > 0.95).all()
+    # one fold reaches class 2; class 3 lies behind it, however often it was hidden
+    np.testing.assert_array_equal(share[2:], 0.0)
+    some[1] = some[0]
+    assert (blend.weights_of(some, ONE_CLASS, both, 0).plain[1, :4] > 0.95).all()
 
 
 def test_what_a_network_gains_is_promised(rng):

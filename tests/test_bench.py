@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import hydiff
 from conftest import DATA, ROOT
 from hydiff import auto, bench
+from hydiff.auto import candidates
 from hydiff.bench import (
     cells,
     choice,
@@ -193,8 +194,10 @@ def test_the_network_of_a_fast_fill_is_part_of_its_row_alone(monkeypatch, sigma)
         return [cells.settings_hash(Cell("auto", "a", "blobs", sigma, 0, s)) for s in settings]
 
     fast, *others = hashes()
-    monkeypatch.setattr(auto, "FAST_PRIOR", auto.FAST_PRIOR._replace(settings={"size": "full"}))
+    monkeypatch.setattr(candidates, "FAST_PRIOR", candidates.PRIOR)
     assert hashes() != [fast, *others] and hashes()[1:] == others
+    monkeypatch.setattr(candidates, "PRIOR_FOLDS", 1)
+    assert not set(hashes()) & {fast, *others}
 
 
 def test_noise_by_band_is_the_same_for_every_seed():
@@ -853,9 +856,9 @@ def test_seeds_are_for_what_is_random():
 
 
 def test_tuning_starts_from_settings_that_exist():
-    for method, candidates in cells.TUNING.items():
-        assert candidates
-        for changes in candidates:
+    for method, choices in cells.TUNING.items():
+        assert choices
+        for changes in choices:
             settings = hydiff.methods.choose(method, None, changes).settings
             assert {name: getattr(settings, name) for name in changes} == changes
 

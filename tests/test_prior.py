@@ -21,7 +21,6 @@ from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import record
 from hydiff.learn import plane_crop, prior_weights
-from hydiff.learn.checkpoint import fingerprint
 from hydiff.learn.plane_network import INPUTS, ORDERS, SIDE, PlaneNetwork
 from hydiff.methods import METHODS, choose, prior, smooth
 from hydiff.methods.estimate import Job, estimate
@@ -460,13 +459,6 @@ def test_a_budget_takes_the_symmetries_that_it_has_time_for(packaged):
         assert last.settings["symmetries"] == (2 if budget == "fast" else 8)
     (packaged / "prior-full.safetensors").unlink()
     assert candidates.budget_of("fast", job) == candidates.BUDGETS["fast"]
-
-
-@pytest.mark.usefixtures("packaged")
-def test_rules_are_raised_when_a_network_of_auto_changes():
-    """Rows of the benchmark know these by RULES alone: raise it together with this hash."""
-    networks = candidates.PRIOR, candidates.TUNED, candidates.ON_FOLDS, candidates.PRIOR_FOLDS
-    assert (candidates.RULES, fingerprint(repr(networks))[:12]) == (8, "553d60631179")
 
 
 def test_folds_take_less_time_than_the_cube_itself(scene, gaps):

@@ -27,7 +27,7 @@ def folds(rng, rival, steps, n=4000):
 def test_a_rival_wins_only_with_its_spectra(rng, steps, share):
     both = [SMOOTH, Candidate("rival", "smooth", {"s": 1.0})]
     found = blend.weights_of(folds(rng, 0.1, steps), ONE_CLASS, both, 0)
-    assert found.all[1].mean() == pytest.approx(share, abs=0.11)
+    assert found.all[1, 0].mean() == pytest.approx(share, abs=0.11)
     assert ("steps between bands" in found.why) == (share == 0)
 
 
@@ -38,7 +38,7 @@ def test_a_network_enters_only_with_its_spectra(rng, steps, share, crossfit):
     # as good as the usual share wants it, so that no other share is a proven gain
     usual = (1 - blend.NETWORKS) / blend.NETWORKS
     found = blend.weights_of(folds(rng, usual**0.5, steps), ONE_CLASS, both, 0)
-    assert found.all[1].mean() == pytest.approx(share, abs=0.02)
+    assert found.all[1, 0].mean() == pytest.approx(share, abs=0.02)
 
 
 def test_steps_are_those_of_the_spectra(rng):
@@ -65,7 +65,7 @@ def test_folds_that_disagree_prove_no_loss(rng):
     steps = (3.0, 0.3, 0.3)  # of the network, fold by fold
     some = [folds(rng, usual**0.5, each)[0] for each in steps]
     found = blend.weights_of(some, ONE_CLASS, both, 0)
-    assert found.all[1].mean() == pytest.approx(blend.NETWORKS, abs=0.02)
+    assert found.all[1, 0].mean() == pytest.approx(blend.NETWORKS, abs=0.02)
 
 
 @pytest.mark.parametrize(("lost", "taken"), [(0.1, True), (0.5, False)])

@@ -34,7 +34,6 @@ from hydiff.auto.apply import Decision, Ready, apply, judged
 from hydiff.auto.candidates import (
     BUDGETS,
     ELSEWHERE,
-    FAST_PRIOR,
     GPU_BUDGETS,
     NAME,
     NOISE_RULES,
@@ -44,6 +43,7 @@ from hydiff.auto.candidates import (
     Budget,
     Candidate,
     budget_of,
+    networks_of,
 )
 from hydiff.auto.decide import decide_on
 from hydiff.auto.planning import is_noisy
@@ -57,7 +57,6 @@ from hydiff.methods.estimate import Estimate, Job, Progress
 __all__ = [
     "BUDGETS",
     "ELSEWHERE",
-    "FAST_PRIOR",
     "GPU_BUDGETS",
     "NAME",
     "NOISE_RULES",
@@ -76,6 +75,7 @@ __all__ = [
     "fingerprint",
     "is_noisy",
     "judged",
+    "networks_of",
     "note_of_origin",
     "read_recipe",
 ]

@@ -27,6 +27,9 @@ ELSEWHERE = 0.9
 # Loss in the steps between bands that a blend may have, as a share of its gain in values.  With
 # noise both are small shares of an error that is mostly noise, and any small loss would be proven
 SPECTRA = 0.25
+# Number of folds that must hide entries of a distance class, and of every nearer one, to change the
+# default shares there: a field that is best near the data may drift away deep in a gap
+REACHING = 2
 BOOTSTRAPS = 200  # bootstrap samples of the folds
 
 
@@ -171,14 +174,16 @@ def advised(
     seed: int,
     doubt: float = 1.0,
     borrowed: float = BORROWED,
+    reaching: int = REACHING,
 ) -> tuple[Floats, str]:
     """Return weights (K, D, G) of K candidates, and words that explain them: the best weights if
     their gain over the default shares (K,) is proven, else the default shares in all classes.
+    Deeper in the gaps than folds reach, the shares are always the default ones.
 
     residuals, steps: (K, n) of each trial; the latter are errors of the step to the next band.
     A blend whose loss in the steps is proven, and more than SPECTRA of its gain in values, is
     refused; a default with such a loss is replaced by the first candidate.
-    doubt: standard errors that a gain must exceed.  borrowed: as BORROWED.
+    doubt: standard errors that a gain must exceed.  borrowed, reaching: as BORROWED, REACHING.
     The squared error of a blend is a quadratic form in its weights, so only the matrices of error
     products of each fold and class are needed.
     """
@@ -189,9 +194,14 @@ def advised(
     if _bends(_kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)):
         default = np.eye(len(default))[0]
         words = "; the usual share would make the steps between bands worse"
-    fixed = _everywhere(default)
+    fixed, depth = _everywhere(default), _depth(trials, reaching)
+
+    def best(pooled: Floats) -> Floats:
+        near = _blend(pooled[:depth], borrowed)
+        return np.concatenate([near, fixed[:, depth:]], axis=1)
+
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
-    cross_fitted = [_blend(pooled, borrowed) for pooled in left_out]
+    cross_fitted = [best(pooled) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
     if not gain.proven:
         return fixed, f"{gain}, not used{words}"
@@ -199,7 +209,15 @@ def advised(
     if _bends(in_steps, gain):
         worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
         return fixed, f"{gain}, but {worse}: not used{words}"
-    return _blend(products.sum(axis=0), borrowed), f"{gain}, used{words}"
+    return best(products.sum(axis=0)), f"{gain}, used{words}"
+
+
+def _depth(trials: Sequence[Trial], reaching: int) -> int:
+    """Return the number of distance classes, from the nearest on, in which enough folds hide
+    entries."""
+    folds = np.sum([np.bincount(t.distance, minlength=D) > 0 for t in trials], axis=0)
+    too_few = folds < min(reaching, len(trials))
+    return int(np.argmax(too_few)) if too_few.any() else D
 
 
 def _bends(spectra: Gain, values: Gain) -> bool:
@@ -272,11 +290,11 @@ def _products(residual: Floats, trial: Trial, weight: Floats) -> Floats:
 def _blend(products: Floats, borrowed: float) -> Floats:
     """(K, D, G) convex weights of least squared error in each class, to whose products `borrowed`
     entries with the mean products of all classes are added."""
-    K = products.shape[2]
+    classes, _, K, _ = products.shape
     pooled = products.sum(axis=(0, 1))
     mean = pooled[:, :K] / max(pooled[0, K], 1e-300)
-    weights = np.empty((K, D, BAND_GROUPS))
-    for d in range(D):
+    weights = np.empty((K, classes, BAND_GROUPS))
+    for d in range(classes):
         for g in range(BAND_GROUPS):
             weights[:, d, g] = simplex(products[d, g, :, :K] + borrowed * mean)
     return weights

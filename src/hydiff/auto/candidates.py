@@ -14,7 +14,7 @@ NAME = "auto"
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
 # versions of the rules by which candidates are tried and blended, and of those with noise: raised
 # when filled values change, so that those of other versions are not taken for current ones
-RULES, NOISE_RULES = 8, 3
+RULES, NOISE_RULES = 9, 3
 
 
 class Candidate(NamedTuple):
@@ -123,6 +123,12 @@ TUNED = {
 # use fewer planes and no symmetries, unlike the fill of the cube (benchmarks/prior_parts.py)
 ON_FOLDS = {"planes": 4, "symmetries": 1}
 PRIOR_FOLDS = 6
+
+
+def networks_of(name: str) -> tuple[Any, ...]:
+    """Return all that the pretrained networks of a budget depend on, on any device."""
+    return FAST_PRIOR if name == "fast" else None, PRIOR, TUNED.get(name), ON_FOLDS, PRIOR_FOLDS
+
 
 NO_TORCH = '; torch is not installed: networks were left out (pip install "hydiff[learn]")'
 

@@ -58,8 +58,8 @@ from hydiff.methods.estimate import Estimate, Job, estimate_at
 
 REFERENCE_RULES = 7  # version of the rules of this decision, raised with every change
 FOLDS = 6  # most folds on which references are tried
-# entries, as `blend.BORROWED`: the relation of two images differs little between classes of entries
-BORROWED = 5e4
+# as in `blend.advised`: two images are related alike in all classes of entries, also deep in gaps
+SHARED = {"borrowed": 50_000, "reaching": 0}
 FEWEST = 2  # least number of folds for a decision
 LEAST_WORTH = 0.1  # dB: references do not serve a band whose gain + standard error is not above it
 LARGEST = 60.0  # dB: larger gains are clipped
@@ -269,7 +269,7 @@ def _weights(
     factors = [usual_size(t.residual) for t in trials]
     residuals = [t.residual * c for t, c in zip(trials, factors, strict=True)]
     steps = [t.step * c for t, c in zip(trials, factors, strict=True)]
-    shares, words = advised(residuals, steps, trials, counts, default, seed, borrowed=BORROWED)
+    shares, words = advised(residuals, steps, trials, counts, default, seed, **SHARED)
     weights = np.array(shares)
     # few folds cannot distinguish models that are nearly as good: bring their weights together
     square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300

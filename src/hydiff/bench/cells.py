@@ -89,9 +89,9 @@ def settings_hash(cell: Cell) -> str:
         extras |= {"reference": repr((auto.WITH_REFERENCE, auto.REFERENCE_RULES))}
     if cell.method == auto.NAME:
         name = cell.own("budget")
-        prior = (auto.FAST_PRIOR,) if name == "fast" else ()
-        budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.RULES, *prior))
-        return fingerprint(budgets, extras, *((auto.NOISE_RULES,) if cell.noisy else ()))[:12]
+        budgets = repr((auto.BUDGETS[name], auto.GPU_BUDGETS[name], auto.networks_of(name)))
+        noise = (auto.NOISE_RULES,) if cell.noisy else ()
+        return fingerprint(budgets, extras, auto.RULES, *noise)[:12]
     chosen = choose(cell.method, cell.own("preset"), cell.changes)
     rules = declared(cell.method).rules
     newer_rules = (rules,) if rules > 1 else ()  # rows of the first rules keep their hash
