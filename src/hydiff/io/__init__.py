@@ -18,19 +18,9 @@ import numpy as np
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.flags import MASK
-from hydiff.io import (
-    conventions,
-    emit,
-    envi,
-    grids,
-    marks,
-    masks,
-    npz,
-    quality,
-    raster,
-    vectors,
-)
+from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
+from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
 from hydiff.io.sidecar import FIELDS, plain
@@ -156,7 +146,7 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
     with lines_held():
         if cube.format == name and cube.path is not None and _describes(cube.path, cube, before):
             return _module(name).rewrite(cube.path, path, cube)
-        return _module(name).write(marks.entered(cube), path)
+        return _module(name).write(marks.entered(declared(cube, name)), path)
 
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
