@@ -13,6 +13,7 @@ import products
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
+from hydiff.io import transfer
 
 GAP = np.s_[:, 2:4, 3:6]
 
@@ -64,7 +65,7 @@ def test_missing_entries_stay_missing_in_another_format(make, target, tmp_path: 
 
 
 def test_missing_entries_of_a_map_are_empty(tmp_path: Path) -> None:
-    made = io.transfer.convert(emit(tmp_path), tmp_path / "map.tif", ortho=True)[0]
+    made = transfer.convert(emit(tmp_path), tmp_path / "map.tif", ortho=True)[0]
     values = np.asarray(hydiff.read(made).values)
     assert set(values[values < 0]) == {-9999}
 

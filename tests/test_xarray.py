@@ -370,6 +370,18 @@ REFUSED = {
     "number": (lambda a: a.hydiff.gaps(nodata="none"), BadValue, "`nodata='none'`: expected a num"),
     "numpy": (lambda a: a.hydiff.score(a.values), BadValue, "a DataArray .* found ndarray"),
     "mask": (lambda a: a.hydiff.fill(a.isnull().rename(x="z")), ShapeMismatch, "mask with dim"),
+    "place": (
+        lambda a: a.hydiff.fill(missing=a.isnull().sortby("y")),
+        ShapeMismatch,
+        "array and mask do not lie on the same coordinates",
+    ),
+    "number mask": (
+        lambda a: a.hydiff.fill(missing=a.isnull().astype("u1")),
+        BadValue,
+        "expected a boolean mask, found uint8; pass `mask != 0`",
+    ),
+    "gap": (lambda a: a.hydiff.fill(max_gap="8"), BadValue, "max_gap = '8': expected a width"),
+    "axis": (lambda a: hydiff.fill(a.values, axis=2), UnknownName, "axis 2: known: bands first"),
     "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
     "nodata": (
         lambda a: a.assign_attrs(_FillValue="none").hydiff.fill(),

@@ -98,7 +98,7 @@ class ArrayAccessor:
         """
         _check_dims(self._array)
         _check_dims(truth)
-        _check_same_place(self._array, truth)
+        _check_same_place(self._array, truth, "truth")
         if missing is None and "filled" in self._array.coords:
             missing = self._array.coords["filled"]
         mask = None if missing is None else _mask(missing, self._array)
@@ -196,13 +196,13 @@ def _check_dims(array: xr.DataArray) -> None:
         )
 
 
-def _check_same_place(array: xr.DataArray, truth: xr.DataArray) -> None:
+def _check_same_place(array: xr.DataArray, other: xr.DataArray, name: str) -> None:
     """Raise ShapeMismatch unless two arrays have the same coordinates."""
     try:
-        xr.align(array.drop_vars(LAYERS, errors="ignore"), truth, join="exact", copy=False)
+        xr.align(array.drop_vars(LAYERS, errors="ignore"), other, join="exact", copy=False)
     except ValueError as error:
         raise ShapeMismatch(
-            f"array and truth do not lie on the same coordinates ({error}); "
+            f"array and {name} do not lie on the same coordinates ({error}); "
             "align them first, such as with reindex_like"
         ) from None
 
@@ -258,6 +258,7 @@ def _mask(mask: Any, array: xr.DataArray) -> Any:
         raise ShapeMismatch(
             f"mask with dimensions {mask.dims}, expected {array.dims} or two of them"
         )
+    _check_same_place(array, mask, "mask")
     return mask.transpose(*[d for d in order if d in mask.dims]).values
 
 
