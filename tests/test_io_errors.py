@@ -79,9 +79,9 @@ def test_the_content_counts_before_the_suffix(tmp_path: Path) -> None:
     for suffix in (".tif", ".npy", ".mat", ".npz"):
         path = io.write(CUBE, tmp_path / f"a{suffix}")[0]
         (tmp_path / "a.hdr").write_text("ENVI\n")
-        assert io.read(path).format == io._suffixes()[suffix]
+        assert io.read(path).format == io.suffixes()[suffix]
         path.rename(tmp_path / "b.dat")
-        assert io.read(tmp_path / "b.dat").format == io._suffixes()[suffix]
+        assert io.read(tmp_path / "b.dat").format == io.suffixes()[suffix]
 
 
 def test_envi_files_that_are_missing(tmp_path: Path) -> None:

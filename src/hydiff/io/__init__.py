@@ -312,7 +312,7 @@ def _module(name: str) -> Format:
     return cast(Format, importlib.import_module(FORMATS[name]))
 
 
-def _suffixes() -> dict[str, str]:
+def suffixes() -> dict[str, str]:
     """Map each suffix to its format; of several formats with one suffix, the first in FORMATS."""
     return {suffix: name for name in reversed(FORMATS) for suffix in _module(name).SUFFIXES}
 
@@ -330,8 +330,8 @@ def _recognise(path: Path) -> str:
             f"{path}: is a folder, but neither a Zarr store nor an EnMAP product with its "
             "METADATA.XML; name a file in it"
         )
-    if path.suffix.lower() in _suffixes():
-        return _suffixes()[path.suffix.lower()]
+    if path.suffix.lower() in suffixes():
+        return suffixes()[path.suffix.lower()]
     known = ", ".join(sorted(FORMATS))
     raise CubeFormatError(
         f"{path}: of no format known here ({known}); an ENVI file needs its .hdr beside it, "
@@ -347,9 +347,9 @@ def format_for(cube: Cube, path: Path) -> str:
         raster.refuse_write(path)
     if alike and cube.format in FORMATS:
         return cube.format
-    if suffix in _suffixes():
-        return _suffixes()[suffix]
-    raise UnknownName("suffix", path.suffix, _suffixes(), f"; give {path.name} one of them")
+    if suffix in suffixes():
+        return suffixes()[suffix]
+    raise UnknownName("suffix", path.suffix, suffixes(), f"; give {path.name} one of them")
 
 
 def values_path(cube: Cube, path: Path) -> Path:
