@@ -194,7 +194,10 @@ def test_arrays_with_too_many_or_too_few_axes(tmp_path: Path) -> None:
         ("[]", "JSON object"),
         ('{"axes": "x,y,z"}', "rows,cols,bands"),
         ('{"axes": "rows,cols"}', "do not fit"),
-        ('{"wavelengths": [1, 2]}', "2 entries under wavelengths in its metadata for 4 bands"),
+        (
+            '{"wavelengths": [1, 2, 3, 4, 5]}',
+            "5 entries under wavelengths in its metadata for 4 bands",
+        ),
         ('{"nodata": "much"}', "correct its metadata"),
     ],
 )
