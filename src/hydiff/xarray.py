@@ -215,31 +215,9 @@ def _order(array: xr.DataArray) -> list[Any]:
 def _cube(array: xr.DataArray) -> Cube:
     """Return the array as a cube, with the rule for missing values of its product if known."""
     cube = Cube.from_xarray(array.drop_vars(LAYERS, errors="ignore"))
-    if cube.transform is None:
-        cube = replace(cube, **_place(array))
     if {"downtrack", "crosstrack"} <= set(array.dims) and array.name in emit.MEASURED:
         return replace(cube, missing_rule=emit.flagged, withheld_rule=emit.cloudy)
     return cube
-
-
-def _place(array: xr.DataArray) -> dict[str, Any]:
-    """Return `transform` and `crs` of an array with evenly spaced rows and columns, else {}.
-
-    The crs is read from the attributes that rioxarray writes.
-    """
-    rows, cols = (array.coords.get(d) for d in _order(array)[1:])
-    if rows is None or cols is None or min(rows.size, cols.size) < 2:
-        return {}
-    if not all(c.dtype.kind in "iuf" for c in (rows, cols)):
-        return {}
-    steps = [np.diff(np.asarray(c, np.float64)) for c in (rows, cols)]
-    if not all(np.allclose(s, s[0], rtol=1e-3, atol=0) and s[0] for s in steps):
-        return {}
-    down, right = (float(np.mean(s)) for s in steps)
-    top, left = float(rows[0]) - down / 2, float(cols[0]) - right / 2
-    texts = [c.attrs.get("crs_wkt", c.attrs.get("spatial_ref")) for c in array.coords.values()]
-    crs = next((str(text) for text in texts if text is not None), array.attrs.get("crs"))
-    return {"transform": (right, 0.0, left, 0.0, down, top), "crs": crs}
 
 
 def _mask(mask: Any, array: xr.DataArray) -> Any:
