@@ -230,6 +230,12 @@ def test_an_envi_cube_is_one_input_by_either_name(granules):
     assert [p.name for p in inputs_of([str(granules / "*.hdr")])] == ["a.hdr", "b.hdr"]
 
 
+def test_several_inputs_do_not_make_a_folder_with_the_name_of_a_file(granules, tmp_path):
+    done = command.run("fill", granules / "[ab].tif", "-o", tmp_path / "filled.tif")
+    assert done.returncode == 2 and "names a file, but several inputs" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "filled.tif").exists()
+
+
 def test_floats_and_words_in_the_table():
     row = batch.Row("a|b.nc", "a", "filled", 3, 2, 1, seconds=1.23456)
     assert batch.markdown([row]).splitlines()[2] == (

@@ -17,6 +17,7 @@ from hydiff import io
 from hydiff.cube import Cube
 from hydiff.io import axes as ax
 from hydiff.io import mat, npz
+from hydiff.io.headers import notes
 from test_io import assert_same, same_values, some_values
 
 
@@ -37,6 +38,37 @@ from test_io import assert_same, same_values, some_values
 )
 def test_the_rule_for_axes(shape: tuple[int, ...], expected: tuple[str, ...]) -> None:
     assert ax.resolve(shape, None, Path("x")) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected", "guess"),
+    [
+        ((5, 6, 7), "bands,rows,cols", False),
+        ((6, 5, 7), "rows,bands,cols", False),
+        ((6, 7, 5), "rows,cols,bands", False),
+        ((5, 7, 5), "rows,cols,bands", True),
+        ((5, 7, 7), "bands,rows,cols", False),
+        ((8, 6, 7), "rows,cols,bands", True),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npz", ".mat"])
+def test_five_wavelengths_tell_the_axis_of_the_bands(
+    tmp_path: Path, suffix: str, shape: tuple[int, ...], expected: str, guess: bool
+) -> None:
+    path, arrays = tmp_path / f"a{suffix}", {"data": np.zeros(shape), "wavelengths": np.arange(5.0)}
+    if suffix == ".mat":
+        savemat(path, arrays)
+    else:
+        np.savez(path, **arrays)
+    cube = io.read(path)
+    assert cube.attrs["array"]["axes"] == expected
+    assert ("axes" in notes(cube.attrs)) == guess
+
+
+def test_wavelengths_of_a_sidecar_tell_the_axis_of_the_bands(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((5, 6, 7)))
+    (tmp_path / "a.npy.json").write_text('{"wavelengths": [1, 2, 3, 4, 5]}')
+    assert io.read(tmp_path / "a.npy").shape == (5, 6, 7)
 
 
 @given(st.permutations(["bands", "rows", "cols", "-"]), st.tuples(*[st.integers(1, 4)] * 3))

@@ -293,3 +293,20 @@ def test_comments_of_others_cannot_add_entries(tmp_path: Path, clean: Cube) -> N
     for box in ({"comments": ["\nbands = 99\n", 7]}, {"comments": "x"}, "text", ["a"]):
         made = io.write(replace(clean, attrs={"envi": box}), tmp_path / "a.img", overwrite=True)
         assert io.read(made[0]).shape == clean.shape
+
+
+@pytest.mark.parametrize(
+    ("transform", "kept"),
+    [((30.0, 5.0, 5e5, 5.0, -30.0, 5e6), True), ((30.0, 9.0, 5e5, 5.0, -30.0, 5e6), False)],
+    ids=["turned", "sheared"],
+)
+def test_a_turned_grid_stays_and_a_sheared_one_has_no_place(
+    tmp_path: Path, transform: tuple[float, ...], kept: bool
+) -> None:
+    cube = Cube(np.ones((2, 3, 4), "f4"), transform=transform, crs="EPSG:32633")
+    again = io.read(io.write(cube, tmp_path / "a.bsq")[0])
+    if kept:
+        np.testing.assert_allclose(again.transform, transform)
+        assert rasterio.CRS.from_wkt(again.crs).to_epsg() == 32633
+    else:
+        assert again.transform is None

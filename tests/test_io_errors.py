@@ -79,9 +79,9 @@ def test_the_content_counts_before_the_suffix(tmp_path: Path) -> None:
     for suffix in (".tif", ".npy", ".mat", ".npz"):
         path = io.write(CUBE, tmp_path / f"a{suffix}")[0]
         (tmp_path / "a.hdr").write_text("ENVI\n")
-        assert io.read(path).format == io._suffixes()[suffix]
+        assert io.read(path).format == io.suffixes()[suffix]
         path.rename(tmp_path / "b.dat")
-        assert io.read(tmp_path / "b.dat").format == io._suffixes()[suffix]
+        assert io.read(tmp_path / "b.dat").format == io.suffixes()[suffix]
 
 
 def test_envi_files_that_are_missing(tmp_path: Path) -> None:
@@ -194,7 +194,10 @@ def test_arrays_with_too_many_or_too_few_axes(tmp_path: Path) -> None:
         ("[]", "JSON object"),
         ('{"axes": "x,y,z"}', "rows,cols,bands"),
         ('{"axes": "rows,cols"}', "do not fit"),
-        ('{"wavelengths": [1, 2]}', "2 entries under wavelengths in its metadata for 4 bands"),
+        (
+            '{"wavelengths": [1, 2, 3, 4, 5]}',
+            "5 entries under wavelengths in its metadata for 4 bands",
+        ),
         ('{"nodata": "much"}', "correct its metadata"),
     ],
 )

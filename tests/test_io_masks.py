@@ -105,6 +105,12 @@ def test_the_file_says_the_opposite(tmp_path: Path, mask: np.ndarray) -> None:
         io.read_mask(tmp_path / "m.mat", "missing", SHAPE)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_masks_of_gdal_hold_0_and_255(tmp_path: Path, dtype: str) -> None:
+    np.save(tmp_path / "m.npy", FLAT.astype(dtype) * 255)
+    assert np.array_equal(io.read_mask(tmp_path / "m.npy", "observed", SHAPE), FLAT)
+
+
 @pytest.mark.parametrize("value", [2, 255, -1, np.nan, 0.5])
 def test_values_other_than_0_and_1(tmp_path: Path, value: float) -> None:
     mask = FLAT.astype(float)

@@ -117,6 +117,17 @@ def empty_swaths(folder: Path) -> Path:
 
 
 FIELDS = "HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields"
+
+
+def another_hdf5(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        with h5py.File(folder / name, "w") as file:
+            file["data"] = FLOATS
+        return folder / name
+
+    return make
+
+
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "emit, half": (cut(emit), "expected an EMIT netCDF file.*truncated.*complete"),
     "emit, no bands group": (
@@ -140,6 +151,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         another_netcdf,
         "no known product, expected EMIT or AVIRIS; open it with xarray",
     ),
+    "another he5": (another_hdf5("a.he5"), "no known product, expected PRISMA .*hydiff.fill"),
+    "another h5": (another_hdf5("a.h5"), "no known product, expected NEON .*hydiff.fill"),
     "prisma, half": (cut(prisma), "expected a PRISMA file.*truncated"),
     "prisma, no swath": (empty_swaths, "expected the swath PRS_L1_HCO or PRS_L2D_HCO.*PRS_L2D_PCO"),
     "prisma, no detector": (without(prisma, f"{FIELDS}/SWIR_Cube"), "expected SWIR_Cube"),

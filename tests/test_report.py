@@ -20,13 +20,14 @@ from typer.testing import CliRunner
 
 import hydiff
 import mutations
+from command import run
 from hydiff import report
 from hydiff.auto.recipe import KINDS
 from hydiff.cli import app
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, ShapeMismatch
 from hydiff.gaps import simulate
-from hydiff.io import provenance, record
+from hydiff.io import provenance, record, transfer
 from hydiff.report import document as pages
 from hydiff.report import plots, survey
 
@@ -360,6 +361,22 @@ def test_fill_makes_one_when_asked(fill, monkeypatch, more):
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0 and "again.tif.report.html" in done.stdout
     assert "unchanged since the fill" in page_of(fill / "again.tif.report.html").text
+
+
+@pytest.mark.parametrize("given", ["in.hdr", "in.bil"])
+def test_an_input_may_be_named_by_its_envi_header(fill, given):
+    transfer.convert(fill / "in.tif", fill / "in.bil")
+    done = run("fill", given, "-o", "again.bil", "--method", "linear", "--report", cwd=fill)
+    assert done.returncode == 0, done.stderr
+    assert "unchanged since the fill" in page_of(fill / "again.bil.report.html").text
+
+
+def test_a_fill_in_place_is_not_its_own_input(fill):
+    transfer.convert(fill / "in.tif", fill / "in.bil")
+    options = ["--method", "linear", "--overwrite", "--report"]
+    done = run("fill", "in.hdr", "-o", "in.hdr", *options, cwd=fill)
+    assert done.returncode == 0, done.stderr
+    assert "with the gaps cut out again" in page_of(fill / "in.bil.report.html").text
 
 
 def test_a_file_of_several_variables_asks_for_one(tmp_path, monkeypatch, tiny):

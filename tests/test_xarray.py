@@ -303,6 +303,41 @@ def test_a_rioxarray_raster_keeps_its_place_and_nodata(data_dir, tmp_path):
     assert again.filled[~empty, 10].all() and again.rio.encoded_nodata == raster.rio.nodata
 
 
+def test_a_selection_is_written_to_its_own_place(tmp_path):
+    place = {"transform": (30.0, 0.0, 5e5, 0.0, -30.0, 5e6), "crs": "EPSG:32633"}
+    scene = hydiff.Cube(np.ones((2, 8, 9)), **place).to_xarray()
+    part = scene.isel(y=slice(2, 6), x=slice(3, 8))
+    written = hydiff.read(hydiff.write(part, tmp_path / "part.tif")[0])
+    assert written.transform == (30.0, 0.0, 5e5 + 90, 0.0, -30.0, 5e6 - 60)
+    assert hydiff.Cube.from_xarray(scene).transform == place["transform"]
+    turned = hydiff.Cube(np.ones((2, 8, 9)), transform=(30.0, 5.0, 0.0, 5.0, -30.0, 0.0))
+    assert hydiff.Cube.from_xarray(turned.to_xarray()).transform == turned.transform
+
+
+def test_what_rioxarray_says_of_a_raster_is_written(tmp_path):
+    import rasterio
+
+    array = xr.DataArray(
+        np.ones((2, 4, 5), "u2"),
+        dims=("band", "y", "x"),
+        coords={"y": 100.0 - np.arange(4) * 2, "x": 7.0 + np.arange(5) * 2},
+        attrs={"long_name": ("red", "nir"), "scale_factor": 1e-4, "add_offset": 0.1},
+    )
+    crs = rasterio.CRS.from_epsg(32633).to_wkt()
+    array = array.assign_coords(spatial_ref=xr.Variable((), 0, {"crs_wkt": crs}))
+    hydiff.write(array, tmp_path / "a.tif")
+    with rasterio.open(tmp_path / "a.tif") as image:
+        assert image.crs.to_epsg() == 32633 and tuple(image.transform)[:6] == (2, 0, 6, 0, -2, 101)
+        assert image.descriptions == ("red", "nir")
+        assert image.scales == (1e-4, 1e-4) and image.offsets == (0.1, 0.1)
+
+
+def test_numbers_of_pixels_are_no_place():
+    array = xr.DataArray(np.ones((2, 4, 5)), dims=("band", "y", "x"))
+    numbered = array.assign_coords(y=np.arange(4), x=np.arange(5))
+    assert hydiff.Cube.from_xarray(numbered).transform is None
+
+
 def test_a_store_that_xarray_wrote_is_read_without_its_layers(damaged, tmp_path):
     array = data_array(damaged).drop_vars("site").drop_encoding()  # Zarr has no type for its text
     filled = array.hydiff.fill(method="smooth", error_bars=True)
@@ -370,6 +405,18 @@ REFUSED = {
     "number": (lambda a: a.hydiff.gaps(nodata="none"), BadValue, "`nodata='none'`: expected a num"),
     "numpy": (lambda a: a.hydiff.score(a.values), BadValue, "a DataArray .* found ndarray"),
     "mask": (lambda a: a.hydiff.fill(a.isnull().rename(x="z")), ShapeMismatch, "mask with dim"),
+    "place": (
+        lambda a: a.hydiff.fill(missing=a.isnull().sortby("y")),
+        ShapeMismatch,
+        "array and mask do not lie on the same coordinates",
+    ),
+    "number mask": (
+        lambda a: a.hydiff.fill(missing=a.isnull().astype("u1")),
+        BadValue,
+        "expected a boolean mask, found uint8; pass `mask != 0`",
+    ),
+    "gap": (lambda a: a.hydiff.fill(max_gap="8"), BadValue, "max_gap = '8': expected a width"),
+    "axis": (lambda a: hydiff.fill(a.values, axis=2), UnknownName, "axis 2: known: bands first"),
     "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
     "nodata": (
         lambda a: a.assign_attrs(_FillValue="none").hydiff.fill(),

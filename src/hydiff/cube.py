@@ -370,6 +370,7 @@ class Cube:
             raise ShapeMismatch(f"expected a DataArray with 3 dimensions, found {array.dims}")
         order, _ = _axes_from(array)
         band_dim = array.dims[order[0]]
+        transform, crs = _place(array, order)
 
         def per_band(*names: str, dtype: Any = np.float64) -> tuple[Any, str | None]:
             """Return the first of these coordinates with one entry per band, and its unit."""
@@ -390,9 +391,10 @@ class Cube:
             fwhm=per_band("fwhm")[0],
             good=per_band("good", "good_wavelengths", "bbl", dtype=None)[0],
             nodata=_declared_nodata(attrs),
-            crs=attrs.get("crs"),
-            transform=attrs.get("transform"),
-            attrs={"xarray": array},
+            crs=crs,
+            transform=transform,
+            band_names=_names(attrs.get("long_name"), bands),
+            attrs={"xarray": array, **_scaling(attrs, bands)},
             mark=None if text is None else parsed(text, attrs.get(RECORD), bands=bands),
         )
 
@@ -567,6 +569,60 @@ def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...
     """Return the axis order that moves bands to the front, and the order that moves them back."""
     order = band_order(dim_names(array))
     return order, tuple(int(i) for i in np.argsort(order))
+
+
+def _place(
+    array: xarray.DataArray, order: Sequence[int]
+) -> tuple[tuple[float, ...] | None, str | None]:
+    """Return the affine transform and the CRS of a DataArray, None where it does not state them.
+
+    Evenly spaced coordinates come before the attribute `transform`, which a selection leaves as it
+    was; it is kept where it agrees, because it is not rounded.  The CRS is that of rioxarray's
+    coordinate, else the attribute `crs`.
+    """
+    texts = [c.attrs.get("crs_wkt", c.attrs.get("spatial_ref")) for c in array.coords.values()]
+    crs = next((str(text) for text in texts if text is not None), array.attrs.get("crs"))
+    stated = array.attrs.get("transform")
+    rows, cols = (_spaced(array.coords.get(array.dims[i])) for i in order[1:])
+    if rows is None or cols is None:
+        return stated, crs
+    (top, down), (left, right) = rows, cols
+    transform = (right, 0.0, left, 0.0, down, top)
+    if stated is not None and np.shape(stated) == (6,) and np.allclose(stated, transform, 1e-9):
+        return stated, crs
+    return transform, crs
+
+
+def _spaced(coordinate: xarray.DataArray | None) -> tuple[float, float] | None:
+    """Return the outer edge and the step of a coordinate; None unless it is one on a map, evenly
+    spaced and not the number of the pixel."""
+    if coordinate is None or coordinate.size < 2 or coordinate.dtype.kind not in "iuf":
+        return None
+    centres = np.asarray(coordinate, np.float64)
+    steps = np.diff(centres)
+    even = steps[0] and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
+    if not even or np.array_equal(centres, np.arange(centres.size)):
+        return None
+    step = float(np.mean(steps))
+    return float(centres[0]) - step / 2, step
+
+
+def _names(names: Any, bands: int) -> tuple[str, ...] | None:
+    """Return the names of the bands, where rioxarray puts them; None for any other `long_name`."""
+    listed = isinstance(names, tuple | list) and len(names) == bands
+    return tuple(str(name) for name in names) if listed else None
+
+
+def _scaling(attrs: Mapping[Any, Any], bands: int) -> dict[str, list[float]]:
+    """Return the scale and offset of stored values as entries of `Cube.attrs`, if there are any."""
+    if not {"scale_factor", "add_offset"} & set(attrs):
+        return {}
+    pair = attrs.get("scale_factor", 1.0), attrs.get("add_offset", 0.0)
+    try:
+        gains, offsets = (np.broadcast_to(np.asarray(x, float), bands).tolist() for x in pair)
+    except (TypeError, ValueError):  # not numbers, or not one per band
+        return {}
+    return {"data gain values": gains, "data offset values": offsets}
 
 
 def _declared_nodata(attrs: Mapping[Any, Any]) -> float | None:

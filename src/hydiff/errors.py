@@ -90,9 +90,9 @@ class UnknownName(HydiffError):
     Example: `UnknownName("method", "smoth", METHODS)`.
     """
 
-    def __init__(self, what: str, found: str, allowed: Iterable[str], hint: str = "") -> None:
+    def __init__(self, what: str, found: object, allowed: Iterable[str], hint: str = "") -> None:
         names = sorted(allowed)
-        near = get_close_matches(found, names, n=1, cutoff=0.6)
+        near = get_close_matches(str(found), names, n=1, cutoff=0.6)
         suggestion = f"did you mean {near[0]!r}? " if near else ""
         listing = ", ".join(names) or "none"
         super().__init__(f"unknown {what} {found!r}: {suggestion}known: {listing}{hint}")

@@ -98,7 +98,7 @@ class ArrayAccessor:
         """
         _check_dims(self._array)
         _check_dims(truth)
-        _check_same_place(self._array, truth)
+        _check_same_place(self._array, truth, "truth")
         if missing is None and "filled" in self._array.coords:
             missing = self._array.coords["filled"]
         mask = None if missing is None else _mask(missing, self._array)
@@ -196,13 +196,13 @@ def _check_dims(array: xr.DataArray) -> None:
         )
 
 
-def _check_same_place(array: xr.DataArray, truth: xr.DataArray) -> None:
+def _check_same_place(array: xr.DataArray, other: xr.DataArray, name: str) -> None:
     """Raise ShapeMismatch unless two arrays have the same coordinates."""
     try:
-        xr.align(array.drop_vars(LAYERS, errors="ignore"), truth, join="exact", copy=False)
+        xr.align(array.drop_vars(LAYERS, errors="ignore"), other, join="exact", copy=False)
     except ValueError as error:
         raise ShapeMismatch(
-            f"array and truth do not lie on the same coordinates ({error}); "
+            f"array and {name} do not lie on the same coordinates ({error}); "
             "align them first, such as with reindex_like"
         ) from None
 
@@ -215,31 +215,9 @@ def _order(array: xr.DataArray) -> list[Any]:
 def _cube(array: xr.DataArray) -> Cube:
     """Return the array as a cube, with the rule for missing values of its product if known."""
     cube = Cube.from_xarray(array.drop_vars(LAYERS, errors="ignore"))
-    if cube.transform is None:
-        cube = replace(cube, **_place(array))
     if {"downtrack", "crosstrack"} <= set(array.dims) and array.name in emit.MEASURED:
         return replace(cube, missing_rule=emit.flagged, withheld_rule=emit.cloudy)
     return cube
-
-
-def _place(array: xr.DataArray) -> dict[str, Any]:
-    """Return `transform` and `crs` of an array with evenly spaced rows and columns, else {}.
-
-    The crs is read from the attributes that rioxarray writes.
-    """
-    rows, cols = (array.coords.get(d) for d in _order(array)[1:])
-    if rows is None or cols is None or min(rows.size, cols.size) < 2:
-        return {}
-    if not all(c.dtype.kind in "iuf" for c in (rows, cols)):
-        return {}
-    steps = [np.diff(np.asarray(c, np.float64)) for c in (rows, cols)]
-    if not all(np.allclose(s, s[0], rtol=1e-3, atol=0) and s[0] for s in steps):
-        return {}
-    down, right = (float(np.mean(s)) for s in steps)
-    top, left = float(rows[0]) - down / 2, float(cols[0]) - right / 2
-    texts = [c.attrs.get("crs_wkt", c.attrs.get("spatial_ref")) for c in array.coords.values()]
-    crs = next((str(text) for text in texts if text is not None), array.attrs.get("crs"))
-    return {"transform": (right, 0.0, left, 0.0, down, top), "crs": crs}
 
 
 def _mask(mask: Any, array: xr.DataArray) -> Any:
@@ -258,6 +236,7 @@ def _mask(mask: Any, array: xr.DataArray) -> Any:
         raise ShapeMismatch(
             f"mask with dimensions {mask.dims}, expected {array.dims} or two of them"
         )
+    _check_same_place(array, mask, "mask")
     return mask.transpose(*[d for d in order if d in mask.dims]).values
 
 

@@ -272,9 +272,15 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
 
 def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits, way: Way) -> None:
     """Fill several files into a folder; exit with code 1 if any of them could not be filled."""
+    from hydiff.io import suffixes
     from hydiff.scale import batch
     from hydiff.workers import crew
 
+    if folder.suffix.lower() in suffixes() and not folder.is_dir():
+        raise errors.BadValue(
+            f"-o {folder} names a file, but several inputs, or a pattern, need a folder; name it "
+            f"without {folder.suffix}"
+        )
     if way.band_mask is not None:
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
     if way.dry_run:
@@ -300,7 +306,8 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
     if way.json:
         print_json([row._asdict() for row in rows])
     else:
-        out.print(f"{len(rows) - len(failed)} of {len(rows)} done: {folder / batch.MARKDOWN}")
+        done = f"{len(rows) - len(failed)} of {len(rows)} done: {folder / batch.MARKDOWN}"
+        out.print(done, markup=False)
         for row in rows:
             if row.status == "failed":
                 out.print(f"failed: {row.input}: {row.error}", markup=False)

@@ -177,7 +177,7 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
 def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
     """Return the mask unchanged; raise unless it is boolean and fits a cube of this shape."""
     if observed.dtype != bool:
-        raise BadValue(f"a mask is boolean (True = measured); found {observed.dtype}")
+        raise BadValue(f"expected a boolean mask, found {observed.dtype}; pass `mask != 0`")
     if observed.shape not in (shape, shape[1:]):
         raise ShapeMismatch(
             f"the mask has shape {observed.shape}; expected {shape[1:]} (rows, cols) "
@@ -247,8 +247,8 @@ def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
     for name, value in (("bad_bands", bad_bands), ("outside", outside)):
         if value not in ("fill", "keep"):
             raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
-    if max_gap is not None and not max_gap > 0:
-        raise BadValue(f"max_gap = {max_gap:g}: expected a width in pixels above 0")
+    if max_gap is not None and not (isinstance(max_gap, int | float | np.number) and max_gap > 0):
+        raise BadValue(f"max_gap = {max_gap!r}: expected a width in pixels above 0")
 
 
 def unfilled_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[Reason]:

@@ -18,19 +18,9 @@ import numpy as np
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.flags import MASK
-from hydiff.io import (
-    conventions,
-    emit,
-    envi,
-    grids,
-    marks,
-    masks,
-    npz,
-    quality,
-    raster,
-    vectors,
-)
+from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
+from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
 from hydiff.io.sidecar import FIELDS, plain
@@ -156,7 +146,7 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
     with lines_held():
         if cube.format == name and cube.path is not None and _describes(cube.path, cube, before):
             return _module(name).rewrite(cube.path, path, cube)
-        return _module(name).write(marks.entered(cube), path)
+        return _module(name).write(marks.entered(declared(cube, name)), path)
 
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
@@ -322,7 +312,7 @@ def _module(name: str) -> Format:
     return cast(Format, importlib.import_module(FORMATS[name]))
 
 
-def _suffixes() -> dict[str, str]:
+def suffixes() -> dict[str, str]:
     """Map each suffix to its format; of several formats with one suffix, the first in FORMATS."""
     return {suffix: name for name in reversed(FORMATS) for suffix in _module(name).SUFFIXES}
 
@@ -340,8 +330,8 @@ def _recognise(path: Path) -> str:
             f"{path}: is a folder, but neither a Zarr store nor an EnMAP product with its "
             "METADATA.XML; name a file in it"
         )
-    if path.suffix.lower() in _suffixes():
-        return _suffixes()[path.suffix.lower()]
+    if path.suffix.lower() in suffixes():
+        return suffixes()[path.suffix.lower()]
     known = ", ".join(sorted(FORMATS))
     raise CubeFormatError(
         f"{path}: of no format known here ({known}); an ENVI file needs its .hdr beside it, "
@@ -357,9 +347,9 @@ def format_for(cube: Cube, path: Path) -> str:
         raster.refuse_write(path)
     if alike and cube.format in FORMATS:
         return cube.format
-    if suffix in _suffixes():
-        return _suffixes()[suffix]
-    raise UnknownName("suffix", path.suffix, _suffixes(), f"; give {path.name} one of them")
+    if suffix in suffixes():
+        return suffixes()[suffix]
+    raise UnknownName("suffix", path.suffix, suffixes(), f"; give {path.name} one of them")
 
 
 def values_path(cube: Cube, path: Path) -> Path:

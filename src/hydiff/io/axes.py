@@ -72,12 +72,15 @@ def declared_by(axis: str | None, entries: Mapping[str, Any], shape: tuple[int, 
     return ",".join(CUBE if check_axis(axis) == FIRST else CUSTOM)
 
 
-def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
+def resolve(
+    shape: tuple[int, ...], declared: str | None, path: Path, bands: int | None = None
+) -> Axes:
     """Return the names of the axes of an array of this shape.
 
-    A declared order decides.  Otherwise axes of length 1 are dropped; if exactly two of three
-    lengths are equal, the odd one is bands, else the order is (rows, cols, bands).  Of three axes
-    with only one longer than 1, that one is bands if it is the first or the last.
+    A declared order decides.  Otherwise axes of length 1 are dropped; the last of three that is as
+    long as the number of wavelengths, `bands`, is bands; else, if exactly two lengths are equal,
+    the odd one is bands; else the order is (rows, cols, bands).  Of three axes with only one longer
+    than 1, that one is bands if it is the first or the last.
     """
     if min(shape, default=1) < 1:
         raise CubeFormatError(f"{path}: holds no values: an array of shape {shape}")
@@ -93,18 +96,24 @@ def resolve(shape: tuple[int, ...], declared: str | None, path: Path) -> Axes:
         )
     if len(long) < 2:  # a single pixel
         return ("-",) * (len(shape) - 3) + (CUBE if long == [len(shape) - 3] else CUSTOM)
-    names = _by_length([shape[i] for i in long]) if len(long) == 3 else ("rows", "cols")
+    names = _by_length([shape[i] for i in long], bands) if len(long) == 3 else ("rows", "cols")
     return _spread(names, long, len(shape))
 
 
-def _by_length(lengths: list[int]) -> Axes:
-    """Name three axes: the only one of unequal length is bands; else the order is CUSTOM."""
+def _by_length(lengths: list[int], bands: int | None) -> Axes:
+    """Name three axes: the last of length `bands`, or the only one of unequal length, is bands."""
+    fitting = [i for i in range(3) if lengths[i] == bands]
     odd = [i for i in range(3) if lengths.count(lengths[i]) == 1]
-    if len(odd) != 1:
-        return CUSTOM
+    place = fitting[-1] if fitting else odd[0] if len(odd) == 1 else 2
     names = ["rows", "cols"]
-    names.insert(odd[0], "bands")
+    names.insert(place, "bands")
     return tuple(names)
+
+
+def is_guess(shape: tuple[int, ...], bands: int | None) -> bool:
+    """Return whether `resolve` has to choose among axes that may all be the bands."""
+    long = [n for n in shape if n > 1]
+    return len(long) == 3 and (long.count(bands) > 1 if bands in long else len(set(long)) != 2)
 
 
 def _declared(shape: tuple[int, ...], declared: str, path: Path) -> Axes:

@@ -309,16 +309,14 @@ def _map_entries(cube: Cube) -> Header:
 
 def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
     """Return the entries that GDAL writes for a CRS (WKT) and an affine transform."""
-    from rasterio.io import MemoryFile
-    from rasterio.transform import Affine
+    import rasterio
 
-    profile = {"width": 2, "height": 1, "count": 1, "dtype": "uint8"}
+    profile = {"driver": "ENVI", "width": 2, "height": 1, "count": 1, "dtype": "uint8"}
     if crs is not None:
         profile["crs"] = crs_of(crs, Path("crs"))
-    with gdal(), MemoryFile(dirname=uuid.uuid4().hex, filename="x.img") as data:
-        with data.open(driver="ENVI", transform=Affine(*transform), **profile) as dataset:
+    with gdal(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.img")
+        with rasterio.open(path, "w", transform=rasterio.Affine(*transform), **profile) as dataset:
             dataset.write(np.zeros((1, 1, 2), np.uint8))
-        with data.open(driver="ENVI") as dataset:
-            tags = dataset.tags(ns="ENVI")
-    envi = {canonical(key): value for key, value in tags.items()}
-    return {k: envi[k].strip("{}").split(",") for k in GEOREFERENCE if k in envi}
+        envi = parse(path.with_suffix(".hdr"))  # rasterio shows no entry with `rotation=`
+    return {k: envi[k] for k in GEOREFERENCE if k in envi}

@@ -316,3 +316,11 @@ def refuse_write(product: str) -> NoReturn:
         f"{product} is written as a copy of its source, and this cube does not describe one any "
         "more (other bands, size, type or metadata); write .tif, .img or .zarr instead"
     )
+
+
+def refuse_unknown(path: Path, product: str) -> NoReturn:
+    """Raise the error for a file whose content no rule describes."""
+    raise CubeFormatError(
+        f"{path}: an HDF5 file of no known product, expected {product}; read its array with h5py, "
+        "and fill it with hydiff.fill(array)"
+    )

@@ -119,10 +119,10 @@ def fitted(masks: list[Array], shape: tuple[int, int, int], path: Path) -> Array
 
 
 def as_bools(mask: Array, path: Path) -> Bools:
-    """Return a mask of 0 and 1 as booleans; BadValue for any other value."""
+    """Return a mask of 0 and 1, or 0 and 255 as GDAL writes them; BadValue for other values."""
     if mask.dtype == np.bool_:
         return mask
-    if not np.isin(mask, (0, 1)).all():
+    if not (np.isin(mask, (0, 1)).all() or np.isin(mask, (0, 255)).all()):
         examples = ", ".join(f"{value:g}" for value in np.unique(mask)[:5])
         raise BadValue(
             f"{path}: a mask holds 0 and 1 only, found {examples}; "

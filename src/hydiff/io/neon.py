@@ -117,7 +117,7 @@ def _part(file: Any, path: Path, site: str | None) -> hdf5.DatasetPart:
     """Locate the cube of a site; `site` may be None if the file has only one."""
     sites = _sites(file)
     if not sites:
-        raise damaged(path, f"expected a site with {CUBE}, found none")
+        hdf5.refuse_unknown(path, f"NEON with a site that has {CUBE}")
     if site is None and len(sites) > 1:
         raise CubeFormatError(
             f"{path}: more than one site, found {', '.join(sites)}; choose one with "

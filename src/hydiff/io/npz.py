@@ -172,9 +172,10 @@ def _read_npy(path: Path, axis: str | None = None) -> Cube:
         shape, dtype = _header(file, path)
     _check_plain(dtype, path)
     entries = sidecar.load(path)
-    axes = ax.resolve(shape, ax.declared_by(axis, entries, shape), path)
+    axes, notes = sidecar.axes_of(path, shape, axis, entries)
     stored: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return sidecar.cube_from(ax.as_cube(stored, axes), entries, path, {"axes": ",".join(axes)})
+    array = {"axes": ",".join(axes)}
+    return sidecar.cube_from(ax.as_cube(stored, axes), entries, path, array, notes)
 
 
 def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:

@@ -91,7 +91,9 @@ def detector_parts(file: Any, swath: str, path: Path) -> list[hdf5.DatasetPart]:
 
 def swath_name(file: Any, path: Path, var: str | None = None) -> str:
     """Return the name of the swath: `var`, else the one of the highest level."""
-    names = list(file[SWATHS]) if SWATHS in file else []
+    if SWATHS not in file:
+        hdf5.refuse_unknown(path, f"PRISMA with {SWATHS}")
+    names = list(file[SWATHS])
     for name in LEVELS if var is None else (var,):
         if name in names:
             return name

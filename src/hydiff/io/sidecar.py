@@ -122,7 +122,7 @@ def array_cube(
     window: returns a block (bands, rows, cols) of the cube; None takes blocks of the whole array,
     loaded with `load`.
     """
-    axes = ax.resolve(shapes[name], ax.declared_by(axis, entries, shapes[name]), path)
+    axes, notes = axes_of(path, shapes[name], axis, entries, variables.band_count(shapes))
     shape = ax.cube_shape(shapes[name], axes)
 
     def read(*block: slice) -> Array:
@@ -134,15 +134,45 @@ def array_cube(
     entries = {**variables.companions(shapes, shape[0], load), **entries}
     if mark is not None:
         entries["attrs"] = {**(entries.get("attrs") or {}), **from_json(mark)}
-    return cube_from(lazy, entries, path, {"var": name, "axes": ",".join(axes)})
+    return cube_from(lazy, entries, path, {"var": name, "axes": ",".join(axes)}, notes)
+
+
+def axes_of(
+    path: Path,
+    shape: tuple[int, ...],
+    axis: str | None,
+    entries: Mapping[str, Any],
+    bands: int | None = None,
+) -> tuple[ax.Axes, dict[str, str]]:
+    """Return the axes of an array in a file, and a note if nothing but habit decided.
+
+    bands: the number of wavelengths in the file; by default that of its metadata.
+    """
+    declared, listed = ax.declared_by(axis, entries, shape), entries.get("wavelengths")
+    bands = len(listed) if isinstance(listed, list) else bands
+    axes = ax.resolve(shape, declared, path, bands)
+    if declared is not None or not ax.is_guess(shape, bands):
+        return axes, {}
+    order = f'"axes": "{",".join(ax.CUBE)}"'
+    note = f"not given, and taken as {', '.join(axes)}; if that is wrong, put {{{order}}} into "
+    return axes, {"axes": note + sidecar_of(path).name}
 
 
 def cube_from(
-    values: Values, entries: Mapping[str, Any], path: Path, array: Mapping[str, Any]
+    values: Values,
+    entries: Mapping[str, Any],
+    path: Path,
+    array: Mapping[str, Any],
+    notes: Mapping[str, str],
 ) -> Cube:
-    """Return a cube from its values and JSON metadata; `array`: variable and axes in the file."""
+    """Return a cube from its values and JSON metadata.
+
+    array: variable and axes in the file.  notes: assumptions about them.
+    """
     foreign = {k: v for k, v in entries.items() if k not in KEYS}
     attrs = {**(entries.get("attrs") or {}), "array": dict(array)}
+    if notes:
+        attrs[NOTES] = dict(notes)
     if foreign:
         attrs["sidecar"] = foreign
     for name in PER_BAND:

@@ -16,6 +16,7 @@ from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue
 from hydiff.flags import LAYERS
 from hydiff.io import fill_layers, provenance
+from hydiff.io.missing import declared
 from hydiff.io.ortho import ortho as on_map
 from hydiff.mark import UNKNOWN, of_fill
 
@@ -57,7 +58,7 @@ def convert(
         if name in companions and (place := _place(path.with_name(base), name, target)) is not None
     }
     if ortho:
-        cube = on_map(cube, table)
+        cube = on_map(declared(cube), table)
         layers = {name: on_map(layer, table) for name, layer in layers.items()}
     layers = {name: with_band_names(layer) for name, layer in layers.items()}
     if (target := io.format_for(cube, path)) != cube.format:

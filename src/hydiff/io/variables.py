@@ -63,6 +63,12 @@ def name_of(cube: Cube) -> str:
     return str(cube.attrs.get("array", {}).get("var") or "cube")
 
 
+def band_count(shapes: Shapes) -> int | None:
+    """Return the length of the variable with the wavelengths, or None if there is none."""
+    named = (shape for name, shape in shapes.items() if name.lower().startswith("wavelength"))
+    return next((max(shape) for shape in named if shape and _long(shape) == 1), None)
+
+
 def companions(shapes: Shapes, bands: int, load: Callable[[str], Array]) -> dict[str, Any]:
     """Return wavelengths and fwhm, if the file has variables of them with one entry per band."""
     fields: dict[str, Any] = {}

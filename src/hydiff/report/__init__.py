@@ -46,9 +46,11 @@ def write(
     output = provenance.report_path(path) if output is None else Path(output)
     io.staging.refuse_existing(output, overwrite)
     record = record_of(path, cube)
-    original, state = find_input(record, path, None if source is None else Path(source))
+    values = None if source is None else io.read(source, var=var).path  # not its ENVI header
+    original, state = find_input(record, path, None if values == path else values)
     companions = [p for p in provenance.beside(path) if p != provenance.report_path(path)]
-    inputs = [original, None if truth is None else Path(truth), *places_of(record, path)]
+    named = [None if file is None else Path(file) for file in (source, truth)]
+    inputs = [original, *named, *places_of(record, path)]
     io.staging.refuse_inputs([output], [path, *inputs, *companions])
     before = cube if original is None else same_shape(io.read(original, var=var), cube)
     survey = look(cube, before, path)
