@@ -338,7 +338,7 @@ def test_auto_names_its_share_and_its_weights(scene, gaps, packaged):
 @pytest.fixture
 def certain(monkeypatch):
     """The usual share of a network is kept, whatever the folds say."""
-    monkeypatch.setattr(blend, "DOUBT_ELSEWHERE", np.inf)
+    monkeypatch.setattr(blend, "DOUBT", np.inf)
 
 
 @pytest.mark.usefixtures("certain", "packaged")

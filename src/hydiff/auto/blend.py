@@ -19,10 +19,8 @@ BORROWED = 500.0  # entries: weight of the errors of all classes in the fit of e
 # how much: networks have the share NETWORKS by default, and another one only if its gain exceeds
 # DOUBT standard errors (benchmarks/foresight.py)
 NETWORKS, DOUBT = 0.8, 2.0
-# A pretrained network is no mean of fits to this cube: a smaller gain is enough to change its
-# share.  Its default share is larger, as measured on places held back from its training
-# (benchmarks/prior_shares.py); networks trained on this cube alone then have the default share 0
-DOUBT_ELSEWHERE = 1.0
+# The default share of a pretrained network is larger, as measured on places held back from its
+# training (benchmarks/prior_shares.py); networks trained on this cube alone then have none
 ELSEWHERE = 0.9
 # Loss in the steps between bands that a blend may have, as a share of its gain in values.  With
 # noise both are small shares of an error that is mostly noise, and any small loss would be proven
@@ -104,15 +102,13 @@ def weights_of(
             np.vstack([mixed(t.residual, t, weights), t.residual[costly]]) for t in network_trials
         ]
         steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
-        elsewhere = any(candidates[m].pretrained for m in costly)
-        doubt = DOUBT_ELSEWHERE if elsewhere else DOUBT
-        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, doubt)
+        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, DOUBT)
         combined = shares[0] * weights
         combined[costly] = shares[1:]
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, doubt)
+            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, DOUBT)
             reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
