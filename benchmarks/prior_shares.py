@@ -21,15 +21,9 @@ import torch
 from hydiff.auto import blend
 from hydiff.auto.candidates import CLASSICAL, PRIOR, PRIOR_FOLDS
 from hydiff.auto.classes import class_counts, distance_class, groups
-from hydiff.auto.crew import own_fits
-from hydiff.auto.trials import (
-    TrialWindow,
-    folds_of,
-    hidden_pixels,
-    one_pass,
-    trial_of,
-    with_costly,
-)
+from hydiff.auto.fits import one_pass, own_fits
+from hydiff.auto.folds import TrialWindow, folds_of
+from hydiff.auto.trials import hidden_pixels, trial_of, with_costly
 from hydiff.cube import as_cube
 from hydiff.gaps.mask import make_mask
 from hydiff.methods.estimate import Job

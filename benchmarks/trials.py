@@ -22,15 +22,9 @@ import torch
 
 from hydiff.auto.candidates import BUDGETS, budget_of
 from hydiff.auto.classes import EDGES, around, band_spread, class_counts, groups
-from hydiff.auto.trials import (
-    TrialWindow,
-    crossfit,
-    folds_of,
-    hidden_pixels,
-    own_fits,
-    trial_of,
-    with_costly,
-)
+from hydiff.auto.fits import crossfit, own_fits
+from hydiff.auto.folds import TrialWindow, folds_of
+from hydiff.auto.trials import hidden_pixels, trial_of, with_costly
 from hydiff.bench import scenes
 from hydiff.bench.suites import BEST_MASKS
 from hydiff.cube import as_cube

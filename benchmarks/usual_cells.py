@@ -34,16 +34,9 @@ from hydiff.auto.candidates import (
     budget_of,
 )
 from hydiff.auto.classes import around, band_spread, class_counts, groups
-from hydiff.auto.trials import (
-    TrialWindow,
-    folds_of,
-    hidden_pixels,
-    looked_at,
-    one_pass,
-    own_fits,
-    trial_of,
-    with_costly,
-)
+from hydiff.auto.fits import one_pass, own_fits
+from hydiff.auto.folds import TrialWindow, folds_of
+from hydiff.auto.trials import hidden_pixels, looked_at, trial_of, with_costly
 from hydiff.bench import scenes
 from hydiff.cube import as_cube
 from hydiff.gaps.mask import columns_needed, make_mask

@@ -182,7 +182,7 @@ def test_candidates_that_krige_alike_share_their_coordinates(scene, gaps):
 def test_hidden_values_reach_neither_scale_nor_components(scene, gaps):
     """Poison what a fold hides: not one bit of the estimate may change."""
     seen = np.broadcast_to(gaps, scene.shape)
-    fold = trials.folds_of(Cube(scene), seen, 8, 0)[0]
+    fold = folds.folds_of(Cube(scene), seen, 8, 0)[0]
     poisoned = np.where(fold, 1e9, scene)
     for sigma_y in (0.0, "auto"):
         one, other = (

@@ -5,8 +5,8 @@ import pytest
 
 import hydiff
 from hydiff.auto import candidates, folds, planning, split
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.split import SOME
-from hydiff.auto.trials import TrialWindow
 from hydiff.cube import as_cube
 from hydiff.errors import BadValue
 from hydiff.learn.dead_leaves import drawn

@@ -15,9 +15,9 @@ import hydiff
 import products
 from hydiff import flags, io
 from hydiff.auto.classes import BAND_GROUPS, D, distance_class
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.recipe import Errors, KindRecipe, ReferenceRecipe, Tried
 from hydiff.auto.sources import Sourced, sources
-from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
 from hydiff.io import fill_layers, provenance, uncertainty

@@ -8,7 +8,18 @@ from scipy.ndimage import gaussian_filter
 
 import hydiff
 from conftest import ROOT
-from hydiff.auto import blend, classes, intervals, missingness, recipe, split, trials, usual
+from hydiff.auto import (
+    blend,
+    classes,
+    fits,
+    folds,
+    intervals,
+    missingness,
+    recipe,
+    split,
+    trials,
+    usual,
+)
 from hydiff.auto.candidates import SMOOTH
 from hydiff.auto.usual import Evidence
 from hydiff.cube import Cube
@@ -35,7 +46,7 @@ def gaps():
 def errors(values, missing):
     """What is expected of `smooth` in the gaps of a cube."""
     cube, target = Cube(values), np.broadcast_to(missing, values.shape)
-    found = trials.folds_of(cube, ~target, 4, 0)
+    found = folds.folds_of(cube, ~target, 4, 0)
     some = [trials.trial_of(cube, ~target, fold, [SMOOTH], 0.0, JOB) for fold in found]
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     weights = blend.Weights(alone, alone, "", np.ones(1))
@@ -65,9 +76,9 @@ def test_less_noise_is_taken_off_where_it_was_estimated(scene, gaps, rng):
     """What is taken off too much would be missing in the errors."""
     cube = Cube(scene + 0.3 * rng.standard_normal(scene.shape))
     target = np.broadcast_to(gaps, scene.shape)
-    fold = trials.folds_of(cube, ~target, 2, 0)[0]
+    fold = folds.folds_of(cube, ~target, 2, 0)[0]
     found = trials.trial_of(cube, ~target, fold, [SMOOTH], "auto", JOB)
-    sigma_y = trials.own_fits([SMOOTH], cube, ~target & ~fold, "auto", JOB)[0].sigma_y
+    sigma_y = fits.own_fits([SMOOTH], cube, ~target & ~fold, "auto", JOB)[0].sigma_y
     given = trials.trial_of(cube, ~target, fold, [SMOOTH], sigma_y, JOB)
     np.testing.assert_allclose(found.noise, usual.subtracted(cube.bands) * given.noise, rtol=1e-6)
     np.testing.assert_allclose(found.residual, given.residual)
@@ -89,7 +100,7 @@ def test_the_signal_of_a_band_is_found_below_its_noise(gaps, rng):
     shared = gaussian_filter(rng.standard_normal((36, 36)), 3)
     pure = rng.standard_normal((20, 36, 36))
     observed = np.broadcast_to(~gaps, pure.shape)
-    fold = trials.folds_of(Cube(pure), observed, 2, 0)[0]
+    fold = folds.folds_of(Cube(pure), observed, 2, 0)[0]
     hidden = fold.any(axis=0)
     wave = 0.2 * (shared - shared[hidden].mean()) / shared[hidden].std()
     shares = []

@@ -233,7 +233,7 @@ def test_few_gaps_are_copied_often_enough_to_tell(bands):
     missing[bands, 20:22, 30:32] = True
     for hidden in folds.scattered(~missing, 3, np.random.default_rng(0)):
         assert not (hidden & missing).any()
-        assert hidden.any(axis=0).sum() >= trials.FEWEST
+        assert hidden.any(axis=0).sum() >= folds.FEWEST
         assert hidden.mean(axis=(1, 2)).max() < 1.2 * folds.THIN
         assert np.array_equal(hidden.any(axis=(1, 2)), missing.any(axis=(1, 2)))
 
@@ -241,11 +241,11 @@ def test_few_gaps_are_copied_often_enough_to_tell(bands):
 def test_only_what_was_measured_judges(truth, stripes):
     truth, stripes = (np.concatenate([a, a]) for a in (truth, stripes))  # most pixels keep half
     observed = with_entries(stripes, 2000)
-    window = trials.TrialWindow(Cube(truth), observed, ~observed)
+    window = folds.TrialWindow(Cube(truth), observed, ~observed)
     rest = split.lost(window, truth + 1e6)
     none, some = kinds(observed)[NONE], kinds(observed)[SOME]
     assert not (rest.observed & none).any() and rest.observed[some].all()
-    [fold, *_] = trials.folds_of(rest.cube, rest.observed, 4, 0, rest.gaps, rest.measured)
+    [fold, *_] = folds.folds_of(rest.cube, rest.observed, 4, 0, rest.gaps, rest.measured)
     assert np.array_equal(fold, np.broadcast_to(fold[0], fold.shape))  # whole pixels are hidden
     at = trials.looked_at(fold, rest.measured)
     assert observed[at].all() and len(at[0]) > 0.7 * fold.sum()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import hydiff
 from conftest import prior_weights as weights
-from hydiff.auto import blend, candidates, trials
+from hydiff.auto import blend, candidates, fits, folds
 from hydiff.cli import app
 from hydiff.cube import as_cube
 from hydiff.errors import BadValue, CubeFormatError, UnknownName
@@ -465,9 +465,9 @@ def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     """The same candidate with fewer planes and no symmetries, and with all of them."""
     job = hydiff.methods.estimate.Job(0, "cpu")
     seen = np.broadcast_to(gaps, SHAPE)
-    window, nothing = trials.TrialWindow(as_cube(scene), seen, ~seen), np.zeros(SHAPE, bool)
+    window, nothing = folds.TrialWindow(as_cube(scene), seen, ~seen), np.zeros(SHAPE, bool)
     both = [candidates.PRIOR]
-    found = trials.one_pass(both, both, [window], [(0, nothing)], 0.0, job, 1)
+    found = fits.one_pass(both, both, [window], [(0, nothing)], 0.0, job, 1)
     for one, how in zip(found["prior"], ({"planes": 4}, {"symmetries": 8}), strict=True):
         np.testing.assert_array_equal(one.values, fill(scene, gaps, **how).raw)
 

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import hydiff
 from conftest import prior_weights as weights
 from hydiff import auto
-from hydiff.auto import blend, candidates, trials
+from hydiff.auto import blend, candidates, folds
 from hydiff.cube import as_cube
 from hydiff.errors import BadValue, UnknownName
 from hydiff.flags import PRIOR
@@ -222,7 +222,7 @@ def test_auto_tunes_once_on_what_no_fold_hides_and_a_recipe_does_it_again(scene,
     first = hydiff.fill(scene, gaps, device="cpu")
     assert len(seen) == 1
     own = np.broadcast_to(gaps, SHAPE)
-    hidden = trials.folds_of(as_cube(scene), own, 3, 0)
+    hidden = folds.folds_of(as_cube(scene), own, 3, 0)
     np.testing.assert_array_equal(seen[0], (own & ~hidden[0] & ~hidden[1]).all(axis=0))
     again = hydiff.fill(scene, gaps, device="cpu", recipe=first.recipe)
     assert again.values.tobytes() == first.values.tobytes()

@@ -17,8 +17,8 @@ from hydiff.api import cube_and_mask
 from hydiff.auto import reference_errors, references
 from hydiff.auto.candidates import CLASSICAL, CORRECTED, PRIOR, SMOOTH, WITH_REFERENCE, chosen
 from hydiff.auto.classes import BAND_GROUPS, D
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.recipe import Errors, ReferenceRecipe, Tried
-from hydiff.auto.trials import TrialWindow
 from hydiff.bench import scenes
 from hydiff.cli import app
 from hydiff.cube import Cube, as_cube

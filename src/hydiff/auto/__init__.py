@@ -7,6 +7,7 @@ plain JSON: candidates, blending weights and the model of their errors; it can b
     candidates        the single fills that each budget tries
     classes           classes of entries (distance, texture, group of bands), and features
     folds             observed entries to hide, in the shape of the gaps
+    fits              the candidates, fitted with and without hidden entries
     split             the two kinds of gaps: pixels that keep some bands, and pixels without any
     trials            the errors of the candidates on hidden entries
     planning          which candidates are tried on which hidden entries
@@ -46,10 +47,10 @@ from hydiff.auto.candidates import (
     networks_of,
 )
 from hydiff.auto.decide import decide_on
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.planning import is_noisy
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.references import REFERENCE_RULES
-from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress

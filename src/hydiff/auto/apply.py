@@ -23,10 +23,11 @@ from hydiff.auto.classes import (
     spread_out,
     usable,
 )
+from hydiff.auto.fits import crossfit, mean_estimate, own_fits, tuned_fit
+from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
 from hydiff.auto.sources import Sourced, of_method, sources
-from hydiff.auto.trials import TrialWindow, crossfit, folds_of, mean_estimate, own_fits, tuned_fit
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods import Method

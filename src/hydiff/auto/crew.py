@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from hydiff.auto import references, split
 from hydiff.auto.candidates import SPECTRAL, Budget, Candidate
 from hydiff.auto.classes import ClassCounts, class_counts
-from hydiff.auto.planning import planned, planned_for_some
-from hydiff.auto.trials import (
-    Trial,
-    TrialPlan,
-    TrialWindow,
-    crossfit,
-    hidden_pixels,
-    if_memory_allows,
-    mean_estimate,
-    one_pass,
-    own_fits,
-    trial_of,
-    tried_in_memory,
-    with_costly,
-)
+from hydiff.auto.fits import crossfit, mean_estimate, one_pass, own_fits
+from hydiff.auto.folds import TrialWindow
+from hydiff.auto.planning import TrialPlan, planned, planned_for_some
+from hydiff.auto.trials import Trial, hidden_pixels, trial_of, with_costly
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.io.threads import cores
@@ -37,6 +26,7 @@ from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
 
+Made = TypeVar("Made")
 COPIES, SPECTRAL_COPIES = 6, 16  # float64 copies of a cube that a trial makes, measured
 MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # least cores, children, entries for child processes
 NEEDED = ("hydiff.auto.crew", "hydiff.methods.smooth")  # imports of a child that tries folds
@@ -101,7 +91,7 @@ def run_trials(
         trials = list(_trials(trial_futures, remaining, plan, windows, costly, progress))
         reference_trials = [trial.result() for trial in reference_futures]
         ready = None if own_future is None else own_future.result()
-    plan, trials = tried_in_memory(plan, trials, ready, inside)
+    plan, trials = _tried_in_memory(plan, trials, ready, inside)
     if ready is not None:
         ready |= _applicable([c for c in plan.candidates if not (shares and c.one_pass)], costly)
     folds = [references.Fold(windows[n], hide) for n, hide in hidden]
@@ -153,7 +143,7 @@ def _trial(shared: _Shared, window: int, hide: Bools, pretrained: bool) -> Trial
     windows, candidates, _, sigma_y, job = shared
     cube, observed, measured, _ = windows[window]
     arguments = (cube, observed, hide, candidates, sigma_y, job, measured)
-    return if_memory_allows(lambda networks: trial_of(*arguments, networks), pretrained)
+    return _if_memory_allows(lambda networks: trial_of(*arguments, networks), pretrained)
 
 
 def _reference_trial(shared: _Shared, window: int, hide: Bools) -> Trial:
@@ -161,6 +151,16 @@ def _reference_trial(shared: _Shared, window: int, hide: Bools) -> Trial:
     cube, observed, measured, references = shared.windows[window]
     job = shared.job._replace(references=references)
     return trial_of(cube, observed, hide, shared.with_reference, shared.sigma_y, job, measured)
+
+
+def _if_memory_allows(made: Callable[[bool], Made], networks: bool) -> Made:
+    """Return `made(networks)`, or `made(False)` where networks need more memory than there is."""
+    try:
+        return made(networks)
+    except (BadValue, MemoryError) as error:
+        if not (networks and is_no_memory(error)):
+            raise
+    return made(False)  # after the handler, whose error keeps the arrays of the first call alive
 
 
 def _own(shared: _Shared, pretrained: bool) -> dict[str, Estimate]:
@@ -176,7 +176,7 @@ def _own(shared: _Shared, pretrained: bool) -> dict[str, Estimate]:
         estimates = own_fits(chosen, cube, observed, sigma_y, job)
         return {c.name: estimate for c, estimate in zip(chosen, estimates, strict=True)}
 
-    return if_memory_allows(fits, pretrained)
+    return _if_memory_allows(fits, pretrained)
 
 
 def _costly(
@@ -247,6 +247,27 @@ def _trials(
         yield with_costly(trial, fits, windows[window], hide) if fits else trial
         if progress is not None and progress(step_of(i + 1, len(plan.hidden))):
             return
+
+
+def _tried_in_memory(
+    plan: TrialPlan, trials: list[Trial], ready: Mapping[str, Estimate] | None, inside: bool
+) -> tuple[TrialPlan, list[Trial]]:
+    """Return plan and trials without the networks for which memory ran out, in a trial or in the
+    fill of the single window.
+
+    ready: estimates of that window, by candidate; None without one.
+    inside: networks ran in the trials of the other candidates.
+    """
+
+    def ran_short(m: int, c: Candidate) -> bool:
+        untried = any(np.isnan(trial.residual[m]).any() for trial in trials[: plan.costly])
+        return c.one_pass and (untried or (ready is not None and c.name not in ready))
+
+    remaining = [m for m, c in enumerate(plan.candidates) if not ran_short(m, c)]
+    if not inside or len(remaining) == len(plan.candidates):
+        return plan, trials
+    plan = plan.without_room([plan.candidates[m] for m in remaining])
+    return plan, [trial.of(remaining) for trial in trials]
 
 
 def step_of(done: int, trials: int) -> Step:

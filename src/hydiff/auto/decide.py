@@ -14,11 +14,11 @@ from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.blend import Weights, weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.crew import Ask, TrialRun, run_trials
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.intervals import errors_of
 from hydiff.auto.missingness import rim_in
 from hydiff.auto.planning import for_some
 from hydiff.auto.recipe import KindRecipe
-from hydiff.auto.trials import TrialWindow
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress

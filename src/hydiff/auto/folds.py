@@ -1,4 +1,4 @@
-"""Folds: observed entries to hide, in the shape of the gaps.
+"""Folds: observed entries of a window to hide, in the shape of its gaps.
 
 Masks are bool, (rows, cols) when all bands share them or (bands, rows, cols); True = observed in
 `observed`, True = the entry is hidden in a fold.
@@ -12,9 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from hydiff.cube import Bools
+from hydiff.auto.classes import usable
+from hydiff.cube import Bools, Cube
 from hydiff.gaps import mask
+from hydiff.reference.models import ReferencePlanes
 
+FEWEST = 30  # least hidden pixels of a fold
 TRIALS = 96  # placements that are drawn; the best become folds
 SHARE = (
     0.12  # approximate share of observed pixels that a fold hides; more if gaps are few and wide
@@ -22,6 +25,18 @@ SHARE = (
 LINES = 1 / 3  # share of the lines of a copy that are hidden where bands differ
 ENOUGH = 300  # hidden entries at which a fold of several copies is complete
 THIN = 0.05  # share of hidden pixels of a band at which such a fold is complete, too
+
+
+class TrialWindow(NamedTuple):
+    """A part of a scene; masks have its shape (bands, rows, cols)."""
+
+    cube: Cube
+    observed: Bools
+    target: Bools
+    gaps: Bools | None = None  # those whose copies are hidden; None = all missing entries
+    # observed entries that were measured, not estimated, and may serve as truth; None = all
+    measured: Bools | None = None
+    references: tuple[ReferencePlanes, ...] = ()  # other images of the place, on its grid
 
 
 class Placement(NamedTuple):
@@ -49,6 +64,42 @@ def transplanted(missing: Bools, placement: Placement) -> Bools:
         copy = copy[..., ::-1]
     copy = np.roll(copy, (placement.down, placement.right), axis=(-2, -1))
     return np.ascontiguousarray(copy[..., :rows, :cols])
+
+
+def folds_of(
+    cube: Cube,
+    observed: Bools,
+    count: int,
+    seed: int,
+    gaps: Bools | None = None,
+    measured: Bools | None = None,
+    alike: bool = False,
+) -> list[Bools]:
+    """Return up to `count` folds: entries of good bands to hide, each (bands, rows, cols).
+
+    gaps, measured: as in `TrialWindow`.
+    alike: a hidden pixel lacks all bands that a pixel of the gaps lacks; there may be no place for
+    such folds.
+    """
+    bands, rng = usable(cube, observed), np.random.default_rng(seed)
+    outside_gaps = (observed if gaps is None else ~gaps)[bands]
+    truth_known = (observed if measured is None else observed & measured)[bands]
+    usable_observed = observed[bands]
+
+    def enough(fold: Bools) -> bool:
+        pixels = (fold & truth_known).any(axis=0).sum()
+        return bool(pixels >= FEWEST and (usable_observed & ~fold).any(axis=(1, 2)).all())
+
+    make_folds = spectral_folds if alike else folds
+    hidden = [fold for fold in make_folds(outside_gaps, count, rng) if enough(fold)]
+    if len(hidden) < 2 and not alike:  # pieces of so few gaps are too small
+        hidden = [fold for fold in scattered(outside_gaps, count, rng) if enough(fold)]
+    masks = []
+    for fold in hidden:
+        mask_of_fold = np.zeros(observed.shape, bool)
+        mask_of_fold[bands] = fold & usable_observed
+        masks.append(mask_of_fold)
+    return masks
 
 
 def folds(observed: Bools, count: int, rng: np.random.Generator) -> list[Bools]:

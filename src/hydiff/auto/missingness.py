@@ -15,8 +15,8 @@ from scipy import ndimage
 
 from hydiff.auto import folds
 from hydiff.auto.classes import usable
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.recipe import Rim
-from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Array, Bools, Floats
 from hydiff.gaps import mask
 

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from hydiff.auto import split
-from hydiff.auto.candidates import SPECTRAL, SPECTRAL_FOLDS, Budget
+from hydiff.auto.candidates import SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import usable
-from hydiff.auto.trials import TrialPlan, TrialWindow, folds_of
+from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.cube import Bools
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods import METHODS
 
 MOST_GAPS = 20_000  # most pixels in gaps for networks that learn: their anchor is a dense matrix
+
+
+class TrialPlan(NamedTuple):
+    """The candidates to try, and the folds to try them on."""
+
+    candidates: list[Candidate]
+    hidden: list[tuple[int, Bools]]  # folds: the number of a window, and its entries to hide
+    each: int  # number of folds that were asked for in each window
+    costly: int  # number of folds, the first ones, on which costly candidates are tried too
+    note: str  # the candidates that were left out, and the reason
+
+    def without_room(self, left: list[Candidate]) -> TrialPlan:
+        """Return the plan with the candidates that are left when memory has run out."""
+        note = f"{self.note}; too little memory on the device: networks were left out"
+        return self._replace(candidates=left, note=note)
 
 
 def planned(

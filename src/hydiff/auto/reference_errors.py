@@ -15,10 +15,11 @@ from scipy import ndimage
 
 from hydiff.auto.blend import Weights, mixed
 from hydiff.auto.classes import BANDS_AT_ONCE, Around, ClassCounts, band_spread, usable
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.hidden import Hidden
 from hydiff.auto.intervals import NORMAL_80, errors_of
 from hydiff.auto.recipe import Errors
-from hydiff.auto.trials import Trial, TrialWindow
+from hydiff.auto.trials import Trial
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.reference.models import ENOUGH, ReferencePlanes, components
 from hydiff.reference.regression import slopes_of

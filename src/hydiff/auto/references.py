@@ -31,6 +31,7 @@ from hydiff.auto.classes import (
     distance_class,
     groups,
 )
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.hidden import importance
 from hydiff.auto.intervals import UNLIKE
 from hydiff.auto.recipe import ReferenceRecipe, Tried
@@ -45,7 +46,6 @@ from hydiff.auto.reference_errors import (
 )
 from hydiff.auto.trials import (
     Trial,
-    TrialWindow,
     hidden_pixels,
     looked_at,
     with_costly,

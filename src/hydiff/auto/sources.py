@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff.auto.classes import BAND_GROUPS, D, distance_class, groups
+from hydiff.auto.folds import TrialWindow
 from hydiff.auto.recipe import Errors, KindRecipe
-from hydiff.auto.trials import TrialWindow
 from hydiff.cube import Array, Bools, Floats
 from hydiff.flags import FAR, PRIOR, PRIOR_SHARE, REFERENCE
 from hydiff.methods import Method

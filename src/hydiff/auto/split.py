@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.auto.classes import usable
-from hydiff.auto.trials import TrialWindow
+from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.methods.completion import runs, share_of_few
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
 
-from hydiff.auto import folds, usual
-from hydiff.auto.candidates import ON_FOLDS, PRIOR, Candidate, chosen
+from hydiff.auto import usual
+from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
 from hydiff.auto.classes import (
     EDGES,
     around,
@@ -18,55 +17,14 @@ from hydiff.auto.classes import (
     groups,
     share_of_length,
     trusted,
-    usable,
 )
+from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube, Floats, Ints
-from hydiff.errors import BadValue, is_no_memory
 from hydiff.gaps import mask
 from hydiff.maths.noise_level import Sigma
-from hydiff.methods import Chosen
-from hydiff.methods.estimate import (
-    Estimate,
-    Job,
-    estimate_at,
-    estimate_each,
-    estimates,
-    estimating,
-    taught,
-    torch_device,
-)
-from hydiff.reference.models import ReferencePlanes
+from hydiff.methods.estimate import Job, estimate_at
 
-Made = TypeVar("Made")
-FEWEST = 30  # least hidden pixels of a fold
 MOST_LOOKED = 20_000  # most hidden entries of a fold whose errors are computed
-
-
-class TrialWindow(NamedTuple):
-    """A part of a scene; masks have its shape (bands, rows, cols)."""
-
-    cube: Cube
-    observed: Bools
-    target: Bools
-    gaps: Bools | None = None  # those whose copies are hidden; None = all missing entries
-    # observed entries that were measured, not estimated, and may serve as truth; None = all
-    measured: Bools | None = None
-    references: tuple[ReferencePlanes, ...] = ()  # other images of the place, on its grid
-
-
-class TrialPlan(NamedTuple):
-    """The candidates to try, and the folds to try them on."""
-
-    candidates: list[Candidate]
-    hidden: list[tuple[int, Bools]]  # folds: the number of a window, and its entries to hide
-    each: int  # number of folds that were asked for in each window
-    costly: int  # number of folds, the first ones, on which costly candidates are tried too
-    note: str  # the candidates that were left out, and the reason
-
-    def without_room(self, left: list[Candidate]) -> TrialPlan:
-        """Return the plan with the candidates that are left when memory has run out."""
-        note = f"{self.note}; too little memory on the device: networks were left out"
-        return self._replace(candidates=left, note=note)
 
 
 class Trial(NamedTuple):
@@ -88,170 +46,6 @@ class Trial(NamedTuple):
     def of(self, some: Sequence[int]) -> Trial:
         """Return the trial of some of the candidates, by number."""
         return self._replace(residual=self.residual[some], step=self.step[some])
-
-
-def folds_of(
-    cube: Cube,
-    observed: Bools,
-    count: int,
-    seed: int,
-    gaps: Bools | None = None,
-    measured: Bools | None = None,
-    alike: bool = False,
-) -> list[Bools]:
-    """Return up to `count` folds: entries of good bands to hide, each (bands, rows, cols).
-
-    gaps, measured: as in `TrialWindow`.
-    alike: a hidden pixel lacks all bands that a pixel of the gaps lacks; there may be no place for
-    such folds.
-    """
-    bands, rng = usable(cube, observed), np.random.default_rng(seed)
-    outside_gaps = (observed if gaps is None else ~gaps)[bands]
-    truth_known = (observed if measured is None else observed & measured)[bands]
-    usable_observed = observed[bands]
-
-    def enough(fold: Bools) -> bool:
-        pixels = (fold & truth_known).any(axis=0).sum()
-        return bool(pixels >= FEWEST and (usable_observed & ~fold).any(axis=(1, 2)).all())
-
-    make_folds = folds.spectral_folds if alike else folds.folds
-    hidden = [fold for fold in make_folds(outside_gaps, count, rng) if enough(fold)]
-    if len(hidden) < 2 and not alike:  # pieces of so few gaps are too small
-        hidden = [fold for fold in folds.scattered(outside_gaps, count, rng) if enough(fold)]
-    masks = []
-    for fold in hidden:
-        mask_of_fold = np.zeros(observed.shape, bool)
-        mask_of_fold[bands] = fold & usable_observed
-        masks.append(mask_of_fold)
-    return masks
-
-
-def crossfit(
-    c: Candidate, parts: Sequence[tuple[Cube, Bools]], sigma_y: Sigma, job: Job
-) -> list[Estimate]:
-    """Return the estimates of a network that is fitted to each part, side by side on a GPU."""
-    runs = [estimating(cube, observed, chosen(c), sigma_y, job) for cube, observed in parts]
-    return estimates(runs, job.device, job.deterministic)
-
-
-def one_pass(
-    several: Sequence[Candidate],
-    own: Sequence[Candidate],
-    windows: Sequence[TrialWindow],
-    hidden: Sequence[tuple[int, Bools]],
-    sigma_y: Sigma,
-    job: Job,
-    at_once: int,
-) -> dict[str, list[Estimate]]:
-    """Return the estimates of pretrained networks, by candidate, `at_once` runs at a time.
-
-    Each has one estimate per fold in `hidden` (number of the window, entries to hide); those in
-    `own` have one more at the end, of the first window itself if it has entries to fill.  A tuned
-    network is trained once per window, on the entries that none of the folds hides, so that each
-    fold can judge it.  Meanwhile the other networks prepare their planes.
-    """
-    gpu = torch_device(job.device).type == "cuda"
-    fewer = {} if gpu else ON_FOLDS
-    runs = [(n, windows[n].observed & ~hide, fewer, several) for n, hide in hidden]
-    if own and windows[0].target.any():
-        runs.append((0, windows[0].observed, {}, own))
-    folds_in = {n: [hide for m, hide in hidden if m == n] for n, *_ in runs}
-    with ThreadPoolExecutor(at_once) as pool:
-        # submitted first, so that no run waits for a network that has not started its tuning
-        tuning = {
-            (c.name, n): pool.submit(network_of, c, windows[n], folds_in[n], sigma_y, job)
-            for c in several
-            for n in {n for n, *_ in runs}
-            if c.tuned
-        }
-
-        def run_passes(
-            run: tuple[int, Bools, Mapping[str, Any], Sequence[Candidate]],
-        ) -> list[Estimate]:
-            n, observed, fewer, candidates = run
-            passes = [_pass_of(c, **fewer) for c in candidates]
-            tuned = [tuning[c.name, n].result if c.tuned else None for c in candidates]
-            return estimate_each(windows[n].cube, observed, passes, sigma_y, job, tuned)
-
-        results = list(pool.map(run_passes, runs))
-    estimates_of = {c.name: list[Estimate]() for c in several}
-    for (*_, candidates), fits in zip(runs, results, strict=True):
-        for c, fit in zip(candidates, fits, strict=True):
-            estimates_of[c.name].append(fit)
-    return estimates_of
-
-
-def network_of(
-    c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
-) -> Any:
-    """Return the pretrained network of `c`, tuned on the entries that none of the folds hides."""
-    visible = window.observed
-    for fold in hidden:
-        visible = visible & ~fold
-    return taught(window.cube, visible, chosen(c), sigma_y, job)
-
-
-def tuned_fit(
-    c: Candidate, window: TrialWindow, hidden: Sequence[Bools], sigma_y: Sigma, job: Job
-) -> Estimate:
-    """Return the estimate of a window by the prior, tuned as in `network_of`."""
-    network = network_of(c, window, hidden, sigma_y, job)
-    arguments = ([_pass_of(c)], sigma_y, job, [lambda: network])
-    return estimate_each(window.cube, window.observed, *arguments)[0]
-
-
-def _pass_of(c: Candidate, **fewer: Any) -> Chosen:
-    """Return the method of a candidate; of a tuned one that of the prior, to run its network."""
-    return chosen(PRIOR, size=c.settings["size"], **fewer) if c.tuned else chosen(c, **fewer)
-
-
-def mean_estimate(fits: Sequence[Estimate]) -> Estimate:
-    """Return the mean of fits on different folds, which left out different entries."""
-    return fits[0]._replace(values=np.mean([f.values for f in fits], axis=0))
-
-
-def own_fits(
-    candidates: Sequence[Candidate],
-    cube: Cube,
-    observed: Bools,
-    sigma_y: Sigma,
-    job: Job,
-    at: Bools | None = None,
-) -> list[Estimate]:
-    """Return the estimates of candidates that need no fit on folds; at: as in `estimate_each`."""
-    methods = [chosen(c) for c in candidates]
-    return estimate_each(cube, observed, methods, sigma_y, job, at=at)
-
-
-def if_memory_allows(made: Callable[[bool], Made], networks: bool) -> Made:
-    """Return `made(networks)`, or `made(False)` where networks need more memory than there is."""
-    try:
-        return made(networks)
-    except (BadValue, MemoryError) as error:
-        if not (networks and is_no_memory(error)):
-            raise
-    return made(False)  # after the handler, whose error keeps the arrays of the first call alive
-
-
-def tried_in_memory(
-    plan: TrialPlan, trials: list[Trial], ready: Mapping[str, Estimate] | None, inside: bool
-) -> tuple[TrialPlan, list[Trial]]:
-    """Return plan and trials without the networks for which memory ran out, in a trial or in the
-    fill of the single window.
-
-    ready: estimates of that window, by candidate; None without one.
-    inside: networks ran in the trials of the other candidates.
-    """
-
-    def ran_short(m: int, c: Candidate) -> bool:
-        untried = any(np.isnan(trial.residual[m]).any() for trial in trials[: plan.costly])
-        return c.one_pass and (untried or (ready is not None and c.name not in ready))
-
-    remaining = [m for m, c in enumerate(plan.candidates) if not ran_short(m, c)]
-    if not inside or len(remaining) == len(plan.candidates):
-        return plan, trials
-    plan = plan.without_room([plan.candidates[m] for m in remaining])
-    return plan, [trial.of(remaining) for trial in trials]
 
 
 def hidden_pixels(fold: Bools) -> Bools:
