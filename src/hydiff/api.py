@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hydiff import auto, flags, io
-from hydiff.auto.apply import Decision, sources_of
+from hydiff.auto.apply import Decision
+from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
 from hydiff.errors import BadValue
@@ -271,7 +272,7 @@ def execute(
     recipe, served = (
         (None, filled) if decision is None else (decision.recipe, decision.with_reference)
     )
-    references = auto.judged(plan.references, recipe, served, filled)
+    references = auto.reference_facts(plan.references, recipe, served, filled)
     entry_flags = _flags(plan, target, written, decision)
     bars = (solution.sigma, solution.sigma_y, decision is not None, plan.uncertainty)
     sigma, budget = uncertainty.stated(*bars, entry_flags, target)
@@ -325,7 +326,7 @@ def _flags(plan: CubePlan, target: Bools, written: Array, decision: Decision | N
     cube, observed, facts = plan.cube, plan.observed, plan.request.facts
     none = np.zeros((1, 1, 1), bool)
     from_bands = none if facts.each_band else keeps(cube, observed)
-    origin = sources_of(decision, facts, target, cube.good_bands)
+    origin = of_method(facts, target, cube.good_bands) if decision is None else decision.sources
     outside = flags.outside_of(written, plan.limits.low, plan.limits.high)
     changed = observed & differs(np.asarray(cube.values), written) if plan.request.denoise else none
     return flags.of_fill(target, from_bands, origin, outside, changed)

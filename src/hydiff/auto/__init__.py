@@ -21,8 +21,8 @@ plain JSON: candidates, blending weights and the model of their errors; it can b
     crew              the trials of a decision, run side by side
     decide            all of these steps, up to a recipe
     recipe            recipes, read from a file and checked
+    sources           where filled values come from: flags, and facts about the references
     apply             the fill of a cube by a recipe
-    sources           flags that state where filled values come from
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hydiff.auto.apply import Decision, Ready, apply, judged
+from hydiff.auto.apply import Decision, Ready, apply
 from hydiff.auto.candidates import (
     BUDGETS,
     ELSEWHERE,
@@ -51,6 +51,7 @@ from hydiff.auto.folds import TrialWindow
 from hydiff.auto.planning import is_noisy
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.references import REFERENCE_RULES
+from hydiff.auto.sources import reference_facts
 from hydiff.cube import Bools, Cube
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
@@ -75,10 +76,10 @@ __all__ = [
     "fill",
     "fingerprint",
     "is_noisy",
-    "judged",
     "networks_of",
     "note_of_origin",
     "read_recipe",
+    "reference_facts",
 ]
 
 

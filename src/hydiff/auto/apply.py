@@ -27,12 +27,10 @@ from hydiff.auto.fits import crossfit, mean_estimate, own_fits, tuned_fit
 from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
-from hydiff.auto.sources import Sourced, of_method, sources
+from hydiff.auto.sources import Sourced, sources
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.maths.noise_level import Sigma
-from hydiff.methods import Method
 from hydiff.methods.estimate import Estimate, Job
-from hydiff.reference.planes import Reference
 
 NO_BARS = "no error bars, and no scores to expect"
 Ready = Mapping[str, Mapping[str, Estimate]]  # available estimates, by kind of gaps and candidate
@@ -44,11 +42,11 @@ class Decision(NamedTuple):
     recipe: dict[str, Any]
     expected: dict[str, float]  # nrmse, mpsnr (dB), sam (°) of the filled entries
     too_uncertain: Bools  # (bands, rows, cols) entries whose error may exceed `max_error`
+    sources: Array  # (bands, rows, cols) bits of `flags`: origin of the values
     doubtful: float = 0.0  # share of filled entries hardly better than their band's mean
     by_kind: Mapping[str, dict[str, float]] = {}  # `expected` of each kind of gaps (`split`)
     entries: Mapping[str, int] = {}  # number of filled entries of each kind
     with_reference: int = 0  # number of entries filled from references
-    sources: Array | None = None  # (bands, rows, cols) bits of `flags`: origin of the values
 
     @property
     def both_kinds(self) -> Mapping[str, dict[str, float]] | None:
@@ -97,10 +95,10 @@ def apply(
     count = sum(int(part.window.target.sum()) for part in reference_parts)
     filled = [Sourced(part.recipe, part.window) for part in parts]
     filled += [Sourced(part.recipe, part.window, served=True) for part in reference_parts]
-    facts: dict[str, Any] = {"with_reference": count, "sources": sources(filled, observed.shape)}
+    origin = sources(filled, observed.shape)
     judged_parts = [part for part in (*parts, *reference_parts) if part.variance is not None]
     if not judged_parts:
-        return estimate, Decision(recipe, {}, too_uncertain, **facts)
+        return estimate, Decision(recipe, {}, too_uncertain, origin, with_reference=count)
     wanted = columns(target, at)
     variance, sigma, worst = _bars(judged_parts, wanted, at)
     extent = None if job.common is None else job.common.extent
@@ -119,42 +117,8 @@ def apply(
     entries = {kind: int(filled.sum()) for kind, filled in targets.items()}
     notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
-    decision = Decision(recipe, expected, too_uncertain, doubtful, by_kind, entries, **facts)
+    decision = Decision(recipe, expected, too_uncertain, origin, doubtful, by_kind, entries, count)
     return estimate._replace(sigma=sigma, notes=notes), decision
-
-
-def sources_of(decision: Decision | None, facts: Method, target: Bools, good: Bools) -> Array:
-    """(bands, rows, cols) flags of the origin of the values of a fill, by `auto` or one method."""
-    if decision is None or decision.sources is None:
-        return of_method(facts, target, good)
-    return decision.sources
-
-
-def judged(
-    references: Sequence[Reference], recipe: Mapping[str, Any] | None, served: int, filled: int
-) -> list[dict[str, Any]]:
-    """Return facts about each reference, and `words` that sum them up: the gain of all references
-    together, and the share of the `filled` entries that they served.
-
-    recipe: None if a method used the references without a trial of their gain.
-    """
-    decided: dict[str, Any] = (recipe or {}).get("with_reference") or {}
-    decided = decided or (recipe or {}).get("partial", {}).get("with_reference") or {}
-    share, worth = served / max(filled, 1), decided.get("worth")
-    by_band = [round(gain, 3) for gain in decided.get("by_band", ())]
-    facts = {"worth": worth, "share": round(share, 4), "worth_by_band": by_band}
-    others = ", with the others," if len(references) > 1 else ""
-    used = f"used for {100 * share:.0f} % of the filled entries"
-    if recipe is None:
-        verdict = used
-    elif worth is None:
-        verdict = "it sees no gap, or too little around them to find out whether it helps: not used"
-    elif served:
-        verdict = f"worth {worth:.1f} dB{others} on hidden copies of the gaps, {used}"
-    else:
-        gain = f"{worth:+.1f} dB{others} on hidden copies of the gaps"
-        verdict = f"it would not help ({gain}, {decided['why']}): not used"
-    return [{**r.facts, **facts, "words": f"{r}: {verdict}"} for r in references]
 
 
 def _parts(

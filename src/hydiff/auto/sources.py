@@ -1,9 +1,10 @@
-"""The origin of the values of a fill: bits of `hydiff.flags` for each entry."""
+"""The origin of the values of a fill: bits of `hydiff.flags` for each entry, and facts about each
+reference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from hydiff.auto.recipe import Errors, KindRecipe
 from hydiff.cube import Array, Bools, Floats
 from hydiff.flags import FAR, PRIOR, PRIOR_SHARE, REFERENCE
 from hydiff.methods import Method
+from hydiff.reference.planes import Reference
 
 
 class Sourced(NamedTuple):
@@ -43,6 +45,33 @@ def of_method(facts: Method, target: Bools, good: Bools) -> Array:
     origin = PRIOR * facts.pretrained | REFERENCE * ("references" in facts.asks)
     bits = np.where(good, FAR | origin, FAR).astype(np.uint8)[:, None, None]
     return np.where(target, bits, np.uint8(0))
+
+
+def reference_facts(
+    references: Sequence[Reference], recipe: Mapping[str, Any] | None, served: int, filled: int
+) -> list[dict[str, Any]]:
+    """Return facts about each reference, and `words` that sum them up: the gain of all references
+    together, and the share of the `filled` entries that they served.
+
+    recipe: None if a method used the references without a trial of their gain.
+    """
+    decided: dict[str, Any] = (recipe or {}).get("with_reference") or {}
+    decided = decided or (recipe or {}).get("partial", {}).get("with_reference") or {}
+    share, worth = served / max(filled, 1), decided.get("worth")
+    by_band = [round(gain, 3) for gain in decided.get("by_band", ())]
+    facts = {"worth": worth, "share": round(share, 4), "worth_by_band": by_band}
+    others = ", with the others," if len(references) > 1 else ""
+    used = f"used for {100 * share:.0f} % of the filled entries"
+    if recipe is None:
+        verdict = used
+    elif worth is None:
+        verdict = "it sees no gap, or too little around them to find out whether it helps: not used"
+    elif served:
+        verdict = f"worth {worth:.1f} dB{others} on hidden copies of the gaps, {used}"
+    else:
+        gain = f"{worth:+.1f} dB{others} on hidden copies of the gaps"
+        verdict = f"it would not help ({gain}, {decided['why']}): not used"
+    return [{**r.facts, **facts, "words": f"{r}: {verdict}"} for r in references]
 
 
 def _table(part: Sourced) -> Array:

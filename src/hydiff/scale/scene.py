@@ -258,7 +258,7 @@ def _references(tiled: Tiled) -> tuple[list[dict[str, Any]], list[str]]:
     served = sum(outline.with_reference for outline in tiled.outlines)
     filled = sum(outline.entries for outline in tiled.outlines)
     recipe = tiled.decided.recipe
-    facts = auto.judged(references, recipe, filled if recipe is None else served, filled)
+    facts = auto.reference_facts(references, recipe, filled if recipe is None else served, filled)
     return facts, [*notes, *(str(entry["words"]) for entry in facts)]
 
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff import auto, io
-from hydiff.auto.apply import apply, sources_of
+from hydiff.auto.apply import apply
+from hydiff.auto.sources import of_method
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
 from hydiff.io.versions import versions
-from hydiff.methods import AUTO, Method
 from hydiff.methods.estimate import Estimate, Job, estimate_each, estimates, estimating
 from hydiff.request import Request
 from hydiff.scale import ledger, scene_decision, scene_references, tiles
@@ -129,10 +129,12 @@ def _fill(
         for part in parts:
             rest = request.max_error, part.gaps
             blend, decision = apply(recipe, part.for_auto, decided.sigma_y, part.job, {}, *rest)
-            yield _kept(part, blend, part.target & ~decision.too_uncertain, decision, AUTO)
+            filled = part.target & ~decision.too_uncertain
+            yield _kept(part, blend, filled, decision.sources, decision)
     else:
         for part, solution in zip(parts, _estimates(parts, request, decided), strict=True):
-            yield _kept(part, solution, part.target, None, request.chosen.facts)
+            origin = of_method(request.chosen.facts, part.target, part.cube.good_bands)
+            yield _kept(part, solution, part.target, origin)
 
 
 def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) -> list[Estimate]:
@@ -152,8 +154,8 @@ def _kept(
     part: TileWindow,
     solution: Estimate,
     filled: Bools,
-    decision: auto.Decision | None,
-    facts: Method,
+    origin: Array,
+    decision: auto.Decision | None = None,
 ) -> tuple[Array, ledger.Outline]:
     """Return the layers (2 or 3, bands, n) at the n gap pixels of a tile, and its outline.
 
@@ -161,10 +163,11 @@ def _kept(
     are NaN where nothing is to be filled; the first two also where the method gives no value.
 
     solution: the estimate (bands, 1, n) at these pixels.  filled: entries of the target to fill.
+    origin: bits of `flags` for each entry.
     """
     bars = [] if solution.sigma is None else [solution.sigma[:, 0]]
-    origin = sources_of(decision, facts, part.target, part.cube.good_bands)[:, part.gaps]
-    layers, is_filled = [solution.values[:, 0], *bars, origin], filled[:, part.gaps]
+    layers = [solution.values[:, 0], *bars, origin[:, part.gaps]]
+    is_filled = filled[:, part.gaps]
     values = np.stack([np.where(is_filled, layer, np.nan) for layer in layers])
     entries = int(np.isfinite(values[0]).sum())
     complete = entries == int(part.target.sum())
