@@ -133,9 +133,9 @@ def networks_of(name: str) -> tuple[Any, ...]:
 NO_TORCH = '; torch is not installed: networks were left out (pip install "hydiff[learn]")'
 
 
-def tries_prior(no_prior: bool) -> bool:
-    """Whether the pretrained network may be tried: it is wanted, and some weights are installed."""
-    return not no_prior and any(packaged(size).exists() for size in SIZES)
+def has_prior() -> bool:
+    """Whether some weights of the pretrained network are installed."""
+    return any(packaged(size).exists() for size in SIZES)
 
 
 def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> Budget:
@@ -144,21 +144,21 @@ def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> B
     prior: whether the pretrained network may be tried, if its weights are installed.
     noisy: whether the cube is noisy, in which case that network is not tuned.
     """
-    prior = tries_prior(not prior)
-    if (prior or name != "fast") and job.device in ("auto", "cpu") and not has_torch():
+    prior = prior and has_prior()
+    if name == "fast" and not prior:  # needs no network, and does not wait for the import of torch
+        return BUDGETS[name]
+    if job.device in ("auto", "cpu") and not has_torch():
         return Budget(CLASSICAL, BUDGETS[name].folds, 0, NO_TORCH)
-    # a fill that needs no network does not wait for the import of torch
-    without_torch = job.device == "cpu" or (name == "fast" and not prior)
-    gpu = not without_torch and torch_device(job.device).type == "cuda"
+    gpu = job.device != "cpu" and torch_device(job.device).type == "cuda"
     budget = (GPU_BUDGETS if gpu else BUDGETS)[name]
     network = FAST_PRIOR if name == "fast" and not gpu else PRIOR
     if not (prior and packaged(str(network.settings["size"])).exists()):
         return budget
     # beside the prior, only the largest budget has time for networks trained from scratch
-    candidates = (*(budget.candidates if name == "best" else CLASSICAL), network)
-    if gpu and not noisy and name in TUNED:
-        candidates = (*candidates, TUNED[name])
-    return budget._replace(candidates=candidates, costly_folds=budget.costly_folds or PRIOR_FOLDS)
+    others = budget.candidates if name == "best" else CLASSICAL
+    tuned = (TUNED[name],) if gpu and not noisy and name in TUNED else ()
+    costly_folds = budget.costly_folds or PRIOR_FOLDS
+    return budget._replace(candidates=(*others, network, *tuned), costly_folds=costly_folds)
 
 
 def chosen(c: Candidate, **more: Any) -> Chosen:

@@ -7,7 +7,7 @@ import contextlib
 
 import numpy as np
 
-from hydiff.auto.candidates import tries_prior
+from hydiff.auto.candidates import has_prior
 from hydiff.auto.decide import MEMORY
 from hydiff.errors import has_torch
 from hydiff.methods.estimate import torch_device
@@ -23,7 +23,7 @@ NETWORK = f"{__name__}:load_network:{{}}"
 
 def uses_network(request: Request) -> bool:
     """Return whether `auto` may try the network that was trained on other images."""
-    return request.chosen is None and tries_prior(request.no_prior) and has_torch()
+    return request.chosen is None and not request.no_prior and has_prior() and has_torch()
 
 
 def load(request: Request) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from hydiff.api import CubePlan
-from hydiff.auto.candidates import tries_prior
+from hydiff.auto.candidates import has_prior
 from hydiff.cube import Bools
 from hydiff.io.threads import cores
 from hydiff.io.typed import FINITE, Between
@@ -146,7 +146,7 @@ def kind_of(request: Request) -> str:
         return " ".join([request.method_name, *details])
     if request.recipe is not None:
         return " ".join([DEFAULT, "recipe", *details])
-    prior = ["prior"] if tries_prior(request.no_prior) else []
+    prior = ["prior"] if not request.no_prior and has_prior() else []
     return " ".join([DEFAULT, request.budget, *prior, *details])
 
 

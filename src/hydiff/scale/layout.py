@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto.candidates import tries_prior
+from hydiff.auto.candidates import has_prior
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue
 from hydiff.gaps import rule
@@ -172,7 +172,7 @@ def written_at_once(request: Request, limits: Limits) -> int:
 def context(request: Request) -> int:
     """Return the least context around a tile in px, whatever the width of its gaps."""
     halo = declared(request.method).halo
-    if request.method == DEFAULT and tries_prior(request.no_prior):
+    if request.method == DEFAULT and not request.no_prior and has_prior():
         halo = PRIOR_CONTEXT
     return max(tiles.CONTEXT, halo)
 
