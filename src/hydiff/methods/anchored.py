@@ -343,7 +343,24 @@ def typical_error(problem: AnchoredProblem, dice: Generator, rng: Generator) -> 
     return torch.sqrt(square + 1e-12).view(1, -1, 1, 1)
 
 
-class Learner:
+class Resumable:
+    """A fit that can be resumed."""
+
+    fit: Fit
+    z: Tensor  # image that the examples are made of, updated in place
+
+    def state(self, i: int, x: Tensor) -> Tensors:
+        """Return the state to resume from after step i, whose estimate is x (C, H, W)."""
+        return self.fit.state() | {"done": torch.tensor(i), "z": self.z.clone(), "x": x}
+
+    def load(self, state: Tensors) -> tuple[int, Tensor]:
+        """Restore a state; return its step and estimate."""
+        self.fit.load(dict(state))
+        self.z.copy_(state["z"])
+        return int(state["done"]), state["x"].to(self.z.device)
+
+
+class Learner(Resumable):
     """The network for one problem, the state of its fit, and its correction of the anchor."""
 
     def __init__(
@@ -395,16 +412,6 @@ class Learner:
         """Return the cube (C, H, W) with a correction (1, K, H, W)."""
         bands = torch.einsum("ck,khw->chw", self.problem.spectra, correction[0])
         return self.problem.base + bands
-
-    def state(self, i: int, x: Tensor) -> Tensors:
-        """Return the state to resume from after step i, whose estimate is x (C, H, W)."""
-        return self.fit.state() | {"done": torch.tensor(i), "z": self.z.clone(), "x": x}
-
-    def load(self, state: Tensors) -> tuple[int, Tensor]:
-        """Restore a state; return its step and estimate."""
-        self.fit.load(dict(state))
-        self.z.copy_(state["z"])
-        return int(state["done"]), state["x"].to(self.z.device)
 
 
 def anchored(

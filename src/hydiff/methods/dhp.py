@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -24,30 +24,14 @@ from hydiff.learn.network import SkipNet
 from hydiff.methods import ranges
 from hydiff.result import Step
 
+if TYPE_CHECKING:
+    from hydiff.methods.r_dlrhyin import RDLRHyIn
+
 Tensors = Mapping[str, Tensor]
 Terms = Callable[[Tensor, Tensor, Tensor], Tensor]  # output, y, observed (1, C, H, W) → terms (n,)
 
 
-class PriorSettings(Protocol):
-    """The settings that `fit_prior` needs."""
-
-    @property
-    def steps(self) -> int: ...
-    @property
-    def lr(self) -> float: ...
-    @property
-    def amplitude(self) -> float: ...
-    @property
-    def jitter(self) -> float: ...
-    @property
-    def averaging(self) -> float: ...
-    @property
-    def channels(self) -> int: ...
-    @property
-    def scales(self) -> int: ...
-
-
-def check(settings: PriorSettings) -> None:
+def check(settings: DHP | RDLRHyIn) -> None:
     """Raise an error for settings out of range."""
     ranges.above_zero(settings, "steps", "lr", "amplitude", "channels", "scales")
     ranges.zero_or_more(settings, "jitter")
@@ -94,7 +78,7 @@ def dhp(
     def terms(x: Tensor, y: Tensor, observed: Tensor) -> Tensor:
         return (x * observed - y).square().mean()[None]  # over all entries, as published
 
-    return fit_prior(y, observed, settings, terms, rng, resume, settings.engine)
+    return fit_prior(y, observed, settings, terms, rng, resume)
 
 
 def masked(y: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,11 +93,10 @@ def masked(y: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
 def fit_prior(
     y: Tensor,
     observed: Tensor,
-    settings: PriorSettings,
+    settings: DHP | RDLRHyIn,
     terms: Terms,
     rng: Generator,
     resume: Tensors | None,
-    engine: str,
     beyond: Beyond | None = None,
 ) -> Iterator[Step]:
     """Fit a Skip-Net with a noise input to the observed entries; yield its output at every step.
@@ -123,7 +106,7 @@ def fit_prior(
     y, observed = masked(y, observed)
     bands = y.shape[1]
     network = built(lambda: SkipNet(bands, settings.channels, settings.scales), rng)
-    fit = Fit(network, lr=settings.lr, rng=rng, engine=engine)
+    fit = Fit(network, lr=settings.lr, rng=rng, engine=settings.engine)
     f, device, how = fit.f, y.device, fit.how
     z = settings.amplitude * torch.rand(y.shape, generator=rng, dtype=y.dtype, device=device)
     mean, done = torch.zeros_like(y), 0

@@ -93,7 +93,7 @@ def r_dlrhyin(
             return term.detach(), torch.autograd.grad(term, x)[0]
 
     # the eigenvalue solver synchronises with the host: no CUDA graph can contain it
-    return dhp.fit_prior(y, observed, settings, terms, rng, resume, settings.engine, low_rank)
+    return dhp.fit_prior(y, observed, settings, terms, rng, resume, low_rank)
 
 
 def rank_surrogate(x: Tensor, eta: float) -> Tensor:

@@ -27,7 +27,7 @@ from hydiff.learn.engine import Fit
 from hydiff.learn.field import Field
 from hydiff.learn.motions import motions
 from hydiff.learn.plane_network import ORDERS, corrected
-from hydiff.methods.anchored import ALPHA, TRIALS, Anchored, measured_again
+from hydiff.methods.anchored import ALPHA, TRIALS, Anchored, Resumable, measured_again
 from hydiff.methods.equivariant import Tensors
 from hydiff.methods.prior import (
     Prior,
@@ -88,7 +88,7 @@ class Mean(nn.Module):
         return torch.stack([network(inputs) for network in self.networks]).mean(dim=0)
 
 
-class Tuner:
+class Tuner(Resumable):
     """The planes of a cube, the network before and after tuning, and the fills with both."""
 
     def __init__(
@@ -182,16 +182,6 @@ class Tuner:
         rng = np.random.default_rng(0)  # only used for error bars, which are not computed here
         f = self.parts.with_planes(self.after)
         return self._tensor(cube_step(self.c, f, self.parts.covariances, False, rng).x)
-
-    def state(self, i: int, x: Tensor) -> Tensors:
-        """Return the state to resume from after step i, whose estimate is x (C, H, W)."""
-        return self.fit.state() | {"done": torch.tensor(i), "z": self.z.clone(), "x": x}
-
-    def load(self, state: Tensors) -> tuple[int, Tensor]:
-        """Restore a state; return its step and estimate."""
-        self.fit.load(dict(state))
-        self.z.copy_(state["z"])
-        return int(state["done"]), state["x"].to(self.device)
 
     def _error(self, network: nn.Module, motion: Tensor) -> Tensor:
         """Return the mean squared error (k,) on moved images, in the units of the planes."""
