@@ -36,10 +36,10 @@ def left(_):
     """Rows down: the tables that lack cells of a method, how many, and the expected minutes."""
     tables = records.read_folder(HOME)
     rate, sizes = seconds_by_entry(tables)
-    plan = SuiteChoice((scenes.BUNDLED, *scenes.DEVELOPMENT), offline_minutes=1.5)
+    choice = SuiteChoice((scenes.BUNDLED, *scenes.DEVELOPMENT), offline_minutes=1.5)
     lacking = {}
     for table in TABLES:
-        for cell in split(table, tables, plan)[1]:
+        for cell in split(table, tables, choice)[1]:
             known = lacking.setdefault((cell.method, cell.changes.get("steps")), {})
             known.setdefault(table, []).append(cell)
     yield "| method | tables: cells without a row | cells | minutes on a GPU, one after the other |"

@@ -20,7 +20,6 @@ from hydiff import auto, bench
 from hydiff.auto import candidates
 from hydiff.bench import (
     cells,
-    choice,
     figures,
     machine,
     panels,
@@ -34,6 +33,7 @@ from hydiff.bench import (
     uses,
 )
 from hydiff.bench.cells import Cell
+from hydiff.bench.choice import LARGE_CASES
 from hydiff.bench.published import PAPER
 from hydiff.cli import app
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
@@ -42,7 +42,7 @@ from hydiff.learn.weights import network_of
 from hydiff.methods import METHODS, STAND_IN, WITH_REFERENCE
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench"
-QUICK_PLAN = bench.plan_of({}, quick=True)
+QUICK_CHOICE = bench.choice_of({}, quick=True)
 
 
 def command(*arguments, folder, wait=True):
@@ -286,7 +286,7 @@ def test_a_scene_without_content_is_refused(tmp_path):
 @pytest.mark.parametrize("mask", ["width-abc", "width-0", "width--3", "width-33", "width-"])
 def test_a_width_that_makes_no_gap_is_refused(mask):
     with pytest.raises(BadValue, match="at most half"):
-        bench.plan_of({}, masks=[mask])
+        bench.choice_of({}, masks=[mask])
 
 
 def test_unknown_scenes_and_paths_get_a_clear_line(tmp_path):
@@ -295,15 +295,15 @@ def test_unknown_scenes_and_paths_get_a_clear_line(tmp_path):
     with pytest.raises(CubeFormatError, match="no such file"):
         scenes.distinct({"mine": tmp_path / "absent.tif"})
     with pytest.raises(UnknownName, match="did you mean 'smooth'"):
-        bench.plan_of({}, methods=["smoth"])
+        bench.choice_of({}, methods=["smoth"])
     with pytest.raises(UnknownName, match="`scene=atlantis=FILE`"):
-        bench.plan_of({}, names=["atlantis"])
+        bench.choice_of({}, names=["atlantis"])
     with pytest.raises(hydiff.HydiffError, match="strips"):
-        bench.plan_of({}, masks=["strips"])
+        bench.choice_of({}, masks=["strips"])
     with pytest.raises(BadValue, match="scene of its own"):
-        bench.plan_of({}, names=[scenes.BUNDLED], quick=True)
+        bench.choice_of({}, names=[scenes.BUNDLED], quick=True)
     with pytest.raises(BadValue, match="leave some out"):
-        bench.run("noisy", tmp_path / "none", bench.plan_of({}, noise=["0.15"], quick=True))
+        bench.run("noisy", tmp_path / "none", bench.choice_of({}, noise=["0.15"], quick=True))
     assert not (tmp_path / "none").exists()
 
 
@@ -320,20 +320,22 @@ def test_offline_training_and_test_share_no_pixel():
 
 
 def test_a_scene_that_is_too_narrow_for_a_mask_is_left_out_by_name(tmp_path):
-    plan = bench.plan_of({}, names=["chikusei_36", scenes.BUNDLED], masks=["published-2", "blobs"])
-    wanted, _ = bench.split("noiseless", {}, plan)
+    choice = bench.choice_of(
+        {}, names=["chikusei_36", scenes.BUNDLED], masks=["published-2", "blobs"]
+    )
+    wanted, _ = bench.split("noiseless", {}, choice)
     assert {(c.scene, c.mask) for c in wanted} == {
         (scenes.BUNDLED, "published-2"), (scenes.BUNDLED, "blobs"), ("chikusei_36", "blobs")
     }  # fmt: skip
     line = "published-2 needs 101 columns, which chikusei_36 have not"
-    assert suites.left_out(suites.SUITES["noiseless"], plan) == [line]
-    narrow = replace(plan, scenes=("chikusei_36",), masks=("published-2",))
+    assert suites.left_out(suites.SUITES["noiseless"], choice) == [line]
+    narrow = replace(choice, scenes=("chikusei_36",), masks=("published-2",))
     with pytest.raises(BadValue, match=f"{line}: nothing is left"):
         bench.split("noiseless", {}, narrow)
     mine = tmp_path / "mine.npz"
     hydiff.write(hydiff.Cube(np.random.default_rng(0).random((3, 20, 60))), mine)
-    plan = bench.plan_of({"mine": mine}, masks=["published-1", "published-3"])
-    wanted, _ = bench.split("noiseless", {}, plan)
+    choice = bench.choice_of({"mine": mine}, masks=["published-1", "published-3"])
+    wanted, _ = bench.split("noiseless", {}, choice)
     assert {c.mask for c in wanted} == {"published-3"}
 
 
@@ -406,8 +408,8 @@ def test_rows_of_an_earlier_version_get_its_new_columns(tmp_path):
 
 def test_parquet_holds_the_rows_with_their_types(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    plan = replace(QUICK_PLAN, methods=("input", "bandmean"), masks=("published-3",))
-    made = bench.run("noiseless", tmp_path, plan, parquet=True)
+    choice = replace(QUICK_CHOICE, methods=("input", "bandmean"), masks=("published-3",))
+    made = bench.run("noiseless", tmp_path, choice, parquet=True)
     table = parquet.read_table(made[-1])
     rows = records.read(tmp_path / "noiseless.csv")
     assert made[-1].name == "noiseless.parquet" and table.column_names == list(bench.COLUMNS)
@@ -420,7 +422,7 @@ def test_parquet_holds_the_rows_with_their_types(tmp_path):
 def test_parquet_without_pyarrow_is_refused_before_anything_is_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BadValue, match="pip install pyarrow"):
-        bench.run("noiseless", tmp_path / "out", QUICK_PLAN, parquet=True)
+        bench.run("noiseless", tmp_path / "out", QUICK_CHOICE, parquet=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -444,7 +446,7 @@ def test_a_killed_bench_goes_on_and_repeats_no_cell(tmp_path):
     assert "mean nothing" in done.stdout and "mean nothing" in done.stderr
     assert "mean nothing" in (tmp_path / "quick" / "noiseless.md").read_text()
     again = path.read_bytes()
-    bench.run("noiseless", tmp_path / "quick", replace(QUICK_PLAN, methods=("input", "bandmean")))
+    bench.run("noiseless", tmp_path / "quick", replace(QUICK_CHOICE, methods=("input", "bandmean")))
     assert path.read_bytes() == again
 
 
@@ -460,46 +462,50 @@ def test_a_function_of_a_file_has_rows_and_new_ones_when_the_file_changes(tmp_pa
     path = tmp_path / "mine.py"
     path.write_text(OWN)
     name = f"{path}:level"
-    plan = bench.plan_of({}, methods=["bandmean", name], masks=["published-3"], quick=True)
-    bench.run("noiseless", tmp_path, plan)
+    choice = bench.choice_of({}, methods=["bandmean", name], masks=["published-3"], quick=True)
+    bench.run("noiseless", tmp_path, choice)
     first = records.read(tmp_path / "noiseless.csv")
     assert [row["method"] for row in first] == ["bandmean", name]
     path.write_text(OWN.replace("0.5", "0.4"))
-    bench.run("noiseless", tmp_path, plan)
+    bench.run("noiseless", tmp_path, choice)
     rows = records.read(tmp_path / "noiseless.csv")
     assert len(rows) == 3 and rows[2]["method"] == name
     assert rows[2]["missing_mpsnr"] != rows[1]["missing_mpsnr"]
     with pytest.raises(BadValue, match="no function levl"):
-        bench.plan_of({}, methods=[f"{path}:levl"])
+        bench.choice_of({}, methods=[f"{path}:levl"])
 
 
 def test_a_cell_of_another_table_is_not_run_again_unless_time_is_the_question(tmp_path):
-    plan = replace(QUICK_PLAN, methods=("input", "smooth"), masks=("published-3",), noise=(0.0,))
-    bench.run("noiseless", tmp_path, plan)
+    choice = replace(
+        QUICK_CHOICE, methods=("input", "smooth"), masks=("published-3",), noise=(0.0,)
+    )
+    bench.run("noiseless", tmp_path, choice)
     reports = []
-    only = replace(plan, methods=("smooth",))
+    only = replace(choice, methods=("smooth",))
     bench.run("best", tmp_path, only, report=lambda *step: reports.append(step))
     assert reports == []
     first, second = (records.read(tmp_path / f"{n}.csv") for n in ("noiseless", "best"))
     assert second == [row for row in first if row["method"] == "smooth"]
-    assert len(bench.split("time", records.read_folder(tmp_path), plan)[1]) == len(first)
+    assert len(bench.split("time", records.read_folder(tmp_path), choice)[1]) == len(first)
 
 
 def test_a_run_reads_each_file_of_rows_once_and_its_own_for_the_tables(tmp_path, monkeypatch):
-    plan = replace(QUICK_PLAN, methods=("input", "bandmean"), masks=("published-3",))
-    bench.run("noiseless", tmp_path, plan)
+    choice = replace(QUICK_CHOICE, methods=("input", "bandmean"), masks=("published-3",))
+    bench.run("noiseless", tmp_path, choice)
     calls, read = [], records.read
     monkeypatch.setattr(records, "read", lambda path: calls.append(path.name) or read(path))
-    bench.run("emit", tmp_path, replace(plan, masks=("frames",)))
+    bench.run("emit", tmp_path, replace(choice, masks=("frames",)))
     assert sorted(calls) == ["emit.csv", "noiseless.csv", "noiseless.table.csv"]
 
 
 def test_workers_give_the_same_rows(tmp_path):
-    plan = replace(QUICK_PLAN, methods=("bandmean", "smooth", "hir-diff"), masks=("published-3",))
+    choice = replace(
+        QUICK_CHOICE, methods=("bandmean", "smooth", "hir-diff"), masks=("published-3",)
+    )
     rows = {}
     for workers in (0, 2):
         folder = tmp_path / str(workers)
-        bench.run("noiseless", folder, plan, workers=workers, device="cpu")
+        bench.run("noiseless", folder, choice, workers=workers, device="cpu")
         found = records.read(folder / "noiseless.csv")
         rows[workers] = {row["method"]: row["all_mpsnr"] for row in found}
     assert rows[0] == rows[2] and len(rows[0]) == 3
@@ -540,14 +546,14 @@ def test_fits_of_different_length_end_side_by_side():
 
 
 def test_what_is_alike_is_grouped_and_nothing_is_lost():
-    plan = bench.plan_of(
+    choice = bench.choice_of(
         {},
         names=[scenes.BUNDLED, scenes.OFFLINE_TEST],
         methods=["smooth", "dhp"],
         seeds=3,
         tuned=True,
     )
-    todo = [c for s in (suites.noiseless, suites.noisy) for c in s(plan)]
+    todo = [c for s in (suites.noiseless, suites.noisy) for c in s(choice)]
     for most in (1, 2, 8):
         groups = bench.grouped(todo, most)
         assert sorted(repr(c) for g in groups for c in g) == sorted(map(repr, todo))
@@ -560,48 +566,48 @@ def test_what_is_alike_is_grouped_and_nothing_is_lost():
 
 
 def test_a_cell_that_fails_is_named_and_the_others_are_run(tmp_path):
-    plan = replace(QUICK_PLAN, methods=("bandmean",), masks=("width-wide", "published-3"))
+    choice = replace(QUICK_CHOICE, methods=("bandmean",), masks=("width-wide", "published-3"))
     for workers in (0, 1):
         folder = tmp_path / str(workers)
         with pytest.raises(BadValue, match=r"^1 cells failed .*'width-wide'.*: expected width-"):
-            bench.run("noiseless", folder, plan, workers=workers)
+            bench.run("noiseless", folder, choice, workers=workers)
         (row,) = records.read(folder / "noiseless.csv")
         assert row["mask"] == "published-3" and (folder / "noiseless.md").exists()
 
 
 def test_the_outlook_counts_cells_and_estimates_their_time(tmp_path):
-    plan = replace(QUICK_PLAN, methods=("bandmean", "rbf"))
-    assert all(np.isnan(o.seconds) for o in bench.outlook("noiseless", tmp_path, plan))
+    choice = replace(QUICK_CHOICE, methods=("bandmean", "rbf"))
+    assert all(np.isnan(o.seconds) for o in bench.outlook("noiseless", tmp_path, choice))
     assert not list(tmp_path.iterdir())
-    bench.run("noiseless", tmp_path, replace(plan, masks=("stripes",), methods=("bandmean",)))
-    found = {o.name: o for o in bench.outlook("noiseless", tmp_path, plan)}
+    bench.run("noiseless", tmp_path, replace(choice, masks=("stripes",), methods=("bandmean",)))
+    found = {o.name: o for o in bench.outlook("noiseless", tmp_path, choice)}
     (row,) = records.read(tmp_path / "noiseless.csv")
     assert found["bandmean"][1:3] == (2, 1)
     assert found["bandmean"].seconds == pytest.approx(float(row["spent"]))
     assert found["rbf"][1:3] == (2, 0) and np.isnan(found["rbf"].seconds)
-    other = bench.outlook("emit", tmp_path, plan)  # times of a method elsewhere count too
+    other = bench.outlook("emit", tmp_path, choice)  # times of a method elsewhere count too
     assert other[0].seconds == pytest.approx(float(row["spent"]))
     shown = inside("noiseless", "--dry-run", "--method", "rbf", folder=tmp_path)
     assert "in all: " in shown.stdout and "no time is known" in shown.stdout
 
 
 def test_a_cell_that_would_outlast_the_minutes_is_not_started(tmp_path):
-    plan = replace(QUICK_PLAN, methods=("bandmean",))
-    bench.run("noiseless", tmp_path, replace(plan, masks=("stripes",)))
+    choice = replace(QUICK_CHOICE, methods=("bandmean",))
+    bench.run("noiseless", tmp_path, replace(choice, masks=("stripes",)))
     path = tmp_path / "noiseless.csv"
     (row,) = records.read(path)
     path.unlink()
     records.append(path, row | {"spent": 1e6}, bench.COLUMNS)
-    bench.run("noiseless", tmp_path, plan, minutes=1)
+    bench.run("noiseless", tmp_path, choice, minutes=1)
     assert len(records.read(path)) == 1
-    bench.run("noiseless", tmp_path, plan)
+    bench.run("noiseless", tmp_path, choice)
     assert len(records.read(path)) == 2
 
 
 def test_no_cell_starts_after_the_minutes_are_over(tmp_path):
-    plan = replace(QUICK_PLAN, methods=("bandmean",))
+    choice = replace(QUICK_CHOICE, methods=("bandmean",))
     with pytest.raises(BadValue, match="no rows"):
-        bench.run("noiseless", tmp_path, plan, minutes=0)
+        bench.run("noiseless", tmp_path, choice, minutes=0)
     assert not (tmp_path / "noiseless.csv").exists()
 
 
@@ -658,11 +664,11 @@ def test_the_rank_test_is_exact():
 
 @pytest.mark.parametrize("name", suites.SUITES)
 def test_every_figure_of_the_paper_has_a_row_of_ours(name):
-    plan = bench.plan_of({}, names=["indian_pines"])
-    found = {(c.sigma_y, suites.row_name(c)) for c in suites.SUITES[name].cells(plan)}
+    choice = bench.choice_of({}, names=["indian_pines"])
+    found = {(c.sigma_y, suites.row_name(c)) for c in suites.SUITES[name].cells(choice)}
     assert set(PAPER.get(name, {})) <= found
     assert any(row == suites.SUITES[name].reference for _, row in found)
-    assert {c.method for c in suites.SUITES[name].cells(plan)} <= {
+    assert {c.method for c in suites.SUITES[name].cells(choice)} <= {
         *METHODS,
         *WITH_REFERENCE,
         "input",
@@ -677,26 +683,29 @@ def test_the_help_text_names_every_table():
 
 @pytest.mark.parametrize("name", suites.SUITES)
 def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
-    for plan in (QUICK_PLAN, bench.plan_of({}, names=[scenes.BUNDLED], tuned=True, preset="fast")):
-        listed = list(suites.SUITES[name].cells(plan))
+    for choice in (
+        QUICK_CHOICE,
+        bench.choice_of({}, names=[scenes.BUNDLED], tuned=True, preset="fast"),
+    ):
+        listed = list(suites.SUITES[name].cells(choice))
         assert len(set(listed)) == len(listed) > 0
         assert all(cells.settings_hash(c) for c in listed)
 
 
 def test_slow_methods_are_limited_unless_the_caller_chooses():
-    plan = suites.SuiteChoice((*suites.FEW, "other"))
+    choice = suites.SuiteChoice((*suites.FEW, "other"))
     for suite in (suites.noiseless, suites.noisy):
-        slow = [c for c in suite(plan) if c.method == "share"]
+        slow = [c for c in suite(choice) if c.method == "share"]
         few = {*suites.NAMED, *suites.SLOWEST.large}
         assert {c.scene for c in slow} == few and {c.seed for c in slow} == {0}
         assert {c.mask for c in slow} == {"published-3"}
-    chosen = replace(plan, scenes=("other",), named=True, masks=("blobs",), seeds=2)
+    chosen = replace(choice, scenes=("other",), named=True, masks=("blobs",), seeds=2)
     slow = [c for c in suites.noiseless(chosen) if c.method == "share"]
     assert [(c.scene, c.mask, c.seed) for c in slow] == [("other", "blobs", s) for s in (0, 1)]
 
 
 def test_the_table_of_times_runs_nothing_side_by_side(tmp_path):
-    quick = replace(QUICK_PLAN, methods=("hir-diff",), seeds=2)
+    quick = replace(QUICK_CHOICE, methods=("hir-diff",), seeds=2)
     for name, beside in (("time", "1"), ("noiseless", "2")):
         folder = tmp_path / name
         bench.run(name, folder, replace(quick, masks=("published-3",)), device="cpu", beside=8)
@@ -715,10 +724,10 @@ def test_every_peer_has_a_cell_at_every_noise_level():
 
 
 def test_the_paper_s_method_and_its_parts_have_three_seeds_with_noise():
-    plan = suites.SuiteChoice((*suites.FEW, "other"))
+    choice = suites.SuiteChoice((*suites.FEW, "other"))
     for suite in (suites.noisy, suites.ei_ablation):
         for method in ("ei", "robust-ei", "hydiff-ei"):
-            mine = [c for c in suite(plan) if c.method == method and c.sigma_y == 0.2]
+            mine = [c for c in suite(choice) if c.method == method and c.sigma_y == 0.2]
             assert {c.seed for c in mine} == {0, 1, 2} and {c.scene for c in mine} == set(
                 suites.FEW
             )
@@ -743,8 +752,8 @@ def test_fewer_iterations_are_a_row_of_their_own():
 
 
 def test_every_reading_is_a_row_of_its_own():
-    plan = suites.SuiteChoice(suites.FEW)
-    at = {s: [c for c in suites.readings(plan) if c.sigma_y == s] for s in (0.0, 0.2)}
+    choice = suites.SuiteChoice(suites.FEW)
+    at = {s: [c for c in suites.readings(choice) if c.sigma_y == s] for s in (0.0, 0.2)}
     names = {s: {suites.row_name(c) for c in found} for s, found in at.items()}
     assert {"hydiff-ei", "data_term observed", "x0_from after", "weighting full"} <= names[0.0]
     assert names[0.2] >= {"remeasure_noise False", "n_transforms 1", "noise_term sure"}
@@ -755,18 +764,18 @@ def test_every_reading_is_a_row_of_its_own():
 
 def test_slow_peers_have_cells_of_the_paper_s_size():
     """144 × 144 on two scenes, one mask, one seed, without noise and with 0.2."""
-    plan = suites.SuiteChoice(suites.FEW)
+    choice = suites.SuiteChoice(suites.FEW)
     large = {"indian_pines", "wdc10_144"}
     for method in ("dds2m", "share", "r-dlrhyin", "dhp", "hyper-ei"):
         names = ("ei-ablation",) if method == "hyper-ei" else ("noiseless", "noisy")
-        mine = {c for name in names for c in bench.SUITES[name].cells(plan) if c.method == method}
+        mine = {c for name in names for c in bench.SUITES[name].cells(choice) if c.method == method}
         plain = [c for c in mine if c.mask == "published-3" and c.changes == {}]
         wanted = {(scene, sigma) for scene in large for sigma in (0.0, 0.2)}
         assert {(c.scene, c.sigma_y) for c in plain} >= wanted
         assert {c.seed for c in mine} == {0}
         if method != "dhp":
             extra = {(c.mask, c.sigma_y) for c in mine if c.scene in large}
-            assert extra == set(choice.LARGE_CASES)
+            assert extra == set(LARGE_CASES)
 
 
 def test_each_arithmetic_of_robust_ei_has_the_same_cells():
@@ -780,8 +789,8 @@ def test_each_arithmetic_of_robust_ei_has_the_same_cells():
 
 def test_a_table_s_empty_cells_are_listed(tmp_path):
     """Before a run all of them, after it none; other defaults empty them again."""
-    plan = replace(QUICK_PLAN, methods=("bandmean", "smooth"), masks=("stripes",))
-    (one, other) = bench.lacking("noiseless", tmp_path, plan)
+    choice = replace(QUICK_CHOICE, methods=("bandmean", "smooth"), masks=("stripes",))
+    (one, other) = bench.lacking("noiseless", tmp_path, choice)
     assert (one.name, one.sigma_y, one.cells, one.left) == ("bandmean", 0.0, 1, 1)
     assert other.scenes == {"indian_pines_quick": 1}
     part = ("--quick", "--mask", "stripes", "--method", "bandmean")
@@ -826,30 +835,30 @@ def test_seven_transforms_with_noise_make_other_rows():
 
 @pytest.mark.parametrize("method", suites.PEERS)
 def test_every_peer_has_a_tuned_row_in_the_paper_s_tables(method):
-    plan = suites.SuiteChoice((*suites.FEW, "other"), tuned=True)
+    choice = suites.SuiteChoice((*suites.FEW, "other"), tuned=True)
     for suite in (suites.noiseless, suites.noisy, suites.emit):
-        mine = [c for c in suite(plan) if c.method == method and c.own("tuned")]
+        mine = [c for c in suite(choice) if c.method == method and c.own("tuned")]
         assert len(mine) == 2 and len({c.sigma_y for c in mine}) == 1
 
 
 def test_the_suite_of_the_default_fill_leaves_out_no_hard_case():
-    plan = suites.SuiteChoice(("indian_pines", "other"))
-    found = list(suites.best(plan))
+    choice = suites.SuiteChoice(("indian_pines", "other"))
+    found = list(suites.best(choice))
     for level in (0.0, 0.1, 0.2, 0.3, "band"):
         for method in ("smooth", "auto", "anchored"):
             mine = {(c.scene, c.mask) for c in found if c.sigma_y == level and c.method == method}
             assert len(mine) == 2 * 10
     assert {c.method for c in found if c.sigma_y == 0} >= {"harmonic", "biharmonic", "hydiff-ei"}
     assert {c.method for c in found if c.sigma_y == 0.1} >= {"robust-ei", "subspace-fill"}
-    only = replace(plan, noise=("band",), methods=("auto",), masks=("blobs",), scenes=("x",))
+    only = replace(choice, noise=("band",), methods=("auto",), masks=("blobs",), scenes=("x",))
     assert [c.sigma_y for c in suites.best(only)] == ["band", "band"]
 
 
 def test_seeds_are_for_what_is_random():
-    plan = bench.plan_of(
+    choice = bench.choice_of(
         {}, names=[scenes.BUNDLED], methods=["smooth", "dhp"], masks=["blobs"], seeds=3
     )
-    tables_ = (suites.noiseless(plan), suites.noisy(plan))
+    tables_ = (suites.noiseless(choice), suites.noisy(choice))
     noiseless, noisy = ([c for c in cells_ if c.settings == "{}"] for cells_ in tables_)
     assert [c.method for c in noiseless] == ["smooth", *["dhp"] * 3]
     assert len([c for c in noisy if c.sigma_y == 0.1]) == 6
@@ -986,7 +995,7 @@ def test_a_table_names_what_was_run_on_a_part(rows):
 
 
 def test_offline_rows_say_whether_training_saw_their_pixels():
-    names = {suites.row_name(c) for c in suites.offline(bench.plan_of({}))}
+    names = {suites.row_name(c) for c in suites.offline(bench.choice_of({}))}
     assert {"offline 50", "offline 300", "offline 50, on what it learned from"} <= names
     left, right = (scenes.pixels_of(s)[2] for s in (scenes.OFFLINE_SEEN, scenes.OFFLINE_TEST))
     assert left.stop == right.start == scenes.SPLIT
@@ -1201,12 +1210,12 @@ def test_a_cpu_s_seconds_of_a_learned_method_do_not_stand_beside_those_of_a_gpu(
 def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(panels, "DPI", 50)  # as many pixels as a test needs
     monkeypatch.setattr(figures, "BANDS", (5, 100))  # of a scene of 12
-    plan = replace(QUICK_PLAN, methods=("smooth", "hir-diff"), masks=("frames",))
-    few = replace(QUICK_PLAN, methods=("bandmean", "smooth"), masks=("published-3",))
+    choice = replace(QUICK_CHOICE, methods=("smooth", "hir-diff"), masks=("frames",))
+    few = replace(QUICK_CHOICE, methods=("bandmean", "smooth"), masks=("published-3",))
     for name, noise in (("noiseless", (0.0,)), ("noisy", (0.1,))):
         bench.run(name, tmp_path, replace(few, noise=noise))
     lines = []
-    made = figures.write_figures(tmp_path, plan, device="cpu", report=lines.append)
+    made = figures.write_figures(tmp_path, choice, device="cpu", report=lines.append)
     names = {p.name for p in made}
     wanted = [f"frames-{k}" for k in ("panels", "spectra", "distance", "band-5")]
     wanted += ["quality-time", "quality-noise"]
@@ -1216,17 +1225,19 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     assert lines == ["no figure frames-band-100: the scene has 12 bands", *left]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
-    panels.fill_case(tmp_path / "figures" / "cells", plan, "frames", 0.0, None, "cpu")
+    panels.fill_case(tmp_path / "figures" / "cells", choice, "frames", 0.0, None, "cpu")
     assert [p.stat().st_mtime_ns for p in cached] == stamps and len(cached) == 2
 
 
 def test_curves_alone_need_no_fill(tmp_path, monkeypatch):
     """A mask that no picture shows: nothing is filled or trained, and the curves are drawn."""
     monkeypatch.setattr(panels, "DPI", 50)
-    bench.run("noiseless", tmp_path, replace(QUICK_PLAN, methods=("bandmean", "smooth")))
-    other = replace(QUICK_PLAN, masks=("stripes",))
+    bench.run("noiseless", tmp_path, replace(QUICK_CHOICE, methods=("bandmean", "smooth")))
+    other = replace(QUICK_CHOICE, masks=("stripes",))
     made = figures.write_figures(tmp_path, other, device="cpu")
-    assert made == figures.write_figures(tmp_path, replace(QUICK_PLAN, noise=(0.3,)), device="cpu")
+    assert made == figures.write_figures(
+        tmp_path, replace(QUICK_CHOICE, noise=(0.3,)), device="cpu"
+    )
     assert {p.name for p in made} == {"quality-time.png", "quality-time.pdf"}
     assert not list((tmp_path / "figures" / "cells").iterdir())
 
@@ -1255,7 +1266,7 @@ def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
 
 
 def test_of_a_cell_run_again_the_later_row_counts(tmp_path):
-    bench.run("noiseless", tmp_path, replace(QUICK_PLAN, methods=("bandmean",)))
+    bench.run("noiseless", tmp_path, replace(QUICK_CHOICE, methods=("bandmean",)))
     path = tmp_path / "noiseless.csv"
     rows = records.read(path)
     for row in rows:
@@ -1362,7 +1373,7 @@ def test_a_bench_runs_where_hydiff_is_only_on_the_path(tmp_path):
 
 def test_a_bench_that_cannot_work_stops_early(tmp_path):
     masks = tuple(f"width-{letter}" for letter in "abcdefghijkl")
-    plan = replace(QUICK_PLAN, methods=("bandmean",), masks=(*masks, "published-3"))
+    choice = replace(QUICK_CHOICE, methods=("bandmean",), masks=(*masks, "published-3"))
     with pytest.raises(BadValue, match=r"^8 cells failed .*none worked"):
-        bench.run("noiseless", tmp_path, plan)
+        bench.run("noiseless", tmp_path, choice)
     assert not (tmp_path / "noiseless.csv").exists()

@@ -67,12 +67,12 @@ def cells_of(words):
     assert single.keys() <= {
         "seeds", "workers", "beside", "limit-minutes", "offline-minutes", "budget", "o", "tuned"
     }  # fmt: skip
-    plan = bench.plan_of(
+    choice = bench.choice_of(
         {}, names=options["scene"], masks=options["mask"], noise=options["sigma"],
         methods=options["method"], seeds=int(single["seeds"]) if "seeds" in single else None,
         offline_minutes=float(single.get("offline-minutes", 2)),
     )  # fmt: skip
-    return table, {c for c in suites.SUITES[table].cells(plan) if plan.fits(c.scene, c.mask)}
+    return table, {c for c in suites.SUITES[table].cells(choice) if choice.fits(c.scene, c.mask)}
 
 
 def test_its_head_lists_parts_that_exist():
@@ -94,9 +94,9 @@ def test_its_parts_make_every_cell_of_the_paper_s_tables(place):
             table, cells = cells_of(words[3:])
             assert cells, words
             found.setdefault(table, set()).update(cells)
-    plan = bench.plan_of({}, offline_minutes=1.5)
+    choice = bench.choice_of({}, offline_minutes=1.5)
     for table in TABLES:
-        wanted = {c for c in suites.SUITES[table].cells(plan) if plan.fits(c.scene, c.mask)}
+        wanted = {c for c in suites.SUITES[table].cells(choice) if choice.fits(c.scene, c.mask)}
         # rows of one table count in the others, but for times
         made = found[table] if table == "time" else set().union(*found.values())
         assert wanted <= made, (table, sorted(wanted - made, key=str)[:3])

@@ -7,7 +7,7 @@ FOLDER/NAME.parquet     the rows with typed columns, on request
 """
 
 from hydiff.bench.cells import COLUMNS, KINDS
-from hydiff.bench.choice import SuiteChoice, plan_of
+from hydiff.bench.choice import SuiteChoice, choice_of
 from hydiff.bench.runner import (
     Lacking,
     Outlook,
@@ -27,10 +27,10 @@ __all__ = [
     "Lacking",
     "Outlook",
     "SuiteChoice",
+    "choice_of",
     "grouped",
     "lacking",
     "outlook",
-    "plan_of",
     "run",
     "split",
     "write_tables",

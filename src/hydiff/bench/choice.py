@@ -84,7 +84,7 @@ def is_own(method: str) -> bool:
     return user_code.IN_FILE.fullmatch(method) is not None and callable(choose(method).inpaint)
 
 
-def plan_of(
+def choice_of(
     files: scenes.Files,
     *,
     names: Sequence[str] = (),

@@ -54,13 +54,13 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0,
 
 def write_figures(
     folder: Path,
-    plan: SuiteChoice,
+    choice: SuiteChoice,
     *,
     files: scenes.Files | None = None,
     device: str = "auto",
     report: Callable[[str], Any] = lambda text: None,
 ) -> list[Path]:
-    """Draw all figures for the first scene of a plan, and the curves of the tables in FOLDER.
+    """Draw all figures for the first scene of a choice, and the curves of the tables in FOLDER.
 
     The fills are stored: they can be computed on one machine and drawn on another.
     report: called with a line about each figure that is left out.
@@ -68,7 +68,7 @@ def write_figures(
     target = folder / "figures"
     (target / "cells").mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    cases = dict(_cases(target / "cells", plan, files, device, report))
+    cases = dict(_cases(target / "cells", choice, files, device, report))
     # fill all cases first: the packages for drawing may be absent from a machine with a GPU
     for case in cases.values():
         case()
@@ -95,21 +95,21 @@ def write_figures(
 
 def _cases(
     cache: Path,
-    plan: SuiteChoice,
+    choice: SuiteChoice,
     files: scenes.Files | None,
     device: str,
     report: Callable[[str], Any],
 ) -> Iterator[tuple[str, Callable[[], Case]]]:
     """Yield the name of each case to show, and a function that fills it or reads its fills."""
     for name, (mask, sigma) in CASES.items():
-        if mask not in (plan.masks or (mask,)) or not suites.levels(plan, (sigma,)):
+        if mask not in (choice.masks or (mask,)) or not suites.levels(choice, (sigma,)):
             continue
-        if plan.fits(plan.scenes[0], mask):
-            yield name, partial(fill_case, cache, plan, mask, sigma, files, device)
+        if choice.fits(choice.scenes[0], mask):
+            yield name, partial(fill_case, cache, choice, mask, sigma, files, device)
         else:
-            report(f"no figure {name}: {plan.scenes[0]} is too narrow for {mask}")
-    if TRAINED_MASK in (plan.masks or (TRAINED_MASK,)) and suites.levels(plan, (0.0,)):
-        wanted = suites.offline(replace(plan, masks=(TRAINED_MASK,)))
+            report(f"no figure {name}: {choice.scenes[0]} is too narrow for {mask}")
+    if TRAINED_MASK in (choice.masks or (TRAINED_MASK,)) and suites.levels(choice, (0.0,)):
+        wanted = suites.offline(replace(choice, masks=(TRAINED_MASK,)))
         if offline := [c for c in wanted if c.method != INPUT and c.seed == 0]:
             yield TRAINED, partial(trained_case, cache, offline, device)
 

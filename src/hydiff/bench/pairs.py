@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 MASKS = ("slc-off", "frames", scenes.CLOUDS)
 
 
-def reference(plan: SuiteChoice) -> Iterator[Cell]:
+def reference(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield fills without the image, by copying, by similar pixels, by regression, and by `auto`.
 
     The mask of clouds is not used for two images of the same moment.
     """
     pairs = (*scenes.PAIRS, *scenes.PARTS)
-    names = [s for s in plan.scenes if s in pairs] if plan.named else list(scenes.PAIRS)
+    names = [s for s in choice.scenes if s in pairs] if choice.named else list(scenes.PAIRS)
     rows: list[tuple[str, dict[str, Any]]] = [
         ("smooth", {}),
-        (AUTO, {"budget": plan.budget}),
+        (AUTO, {"budget": choice.budget}),
         ("matched-copy", {}),
         ("similar-pixels", {}),
         ("reference", {"context": 0}),
-        (AUTO, {"budget": plan.budget, "reference": 1}),
+        (AUTO, {"budget": choice.budget, "reference": 1}),
     ]
-    masks = plan.masks or (MASKS[1:2] if plan.quick else MASKS)
+    masks = choice.masks or (MASKS[1:2] if choice.quick else MASKS)
     for scene, mask, (method, settings) in product(names, masks, rows):
         cloudy = mask == scenes.CLOUDS and scene == scenes.SAME_MOMENT
-        if plan.wants(method) and not cloudy:
+        if choice.wants(method) and not cloudy:
             yield Cell(method, scene, mask, 0.0, 0, json.dumps(settings))

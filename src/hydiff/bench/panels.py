@@ -53,16 +53,21 @@ class Case(NamedTuple):
 
 
 def fill_case(
-    cache: Path, plan: SuiteChoice, mask: str, sigma: float, files: scenes.Files | None, device: str
+    cache: Path,
+    choice: SuiteChoice,
+    mask: str,
+    sigma: float,
+    files: scenes.Files | None,
+    device: str,
 ) -> Case:
-    """Fill the first scene of a plan by all methods shown; read the fills that are in the cache."""
+    """Fill the first scene of a choice by all methods shown, or read its fills from the cache."""
     by_name = {}
     for method in SHOWN:
-        if plan.methods is None or method in plan.methods:
-            settings = json.dumps({"budget": plan.budget} if method == AUTO else {})
-            wanted = Cell(method, plan.scenes[0], mask, sigma, 0, settings)
-            (by_name[labelled(method)],) = seeded(replace(plan, seeds=1), wanted)
-    return _case(cache, plan.scenes[0], mask, sigma, by_name, files, device)
+        if choice.methods is None or method in choice.methods:
+            settings = json.dumps({"budget": choice.budget} if method == AUTO else {})
+            wanted = Cell(method, choice.scenes[0], mask, sigma, 0, settings)
+            (by_name[labelled(method)],) = seeded(replace(choice, seeds=1), wanted)
+    return _case(cache, choice.scenes[0], mask, sigma, by_name, files, device)
 
 
 def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:

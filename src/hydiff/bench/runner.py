@@ -34,7 +34,7 @@ Outcome = tuple[Cell, dict[str, Any] | str]  # a cell, and its row or an error m
 def run(
     name: str,
     folder: Path,
-    plan: SuiteChoice,
+    choice: SuiteChoice,
     *,
     files: scenes.Files | None = None,
     device: str = "auto",
@@ -58,7 +58,7 @@ def run(
     if parquet:
         records.arrow()  # fails early if pyarrow is missing
     rows = records.read_folder(folder)
-    wanted, todo = split(name, rows, plan)
+    wanted, todo = split(name, rows, choice)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -80,7 +80,7 @@ def run(
         success = True
         records.append(path, outcome, COLUMNS)
         report(done, len(wanted), cell, outcome)
-    return _finish(name, folder, failures, quick=plan.quick, parquet=parquet)
+    return _finish(name, folder, failures, quick=choice.quick, parquet=parquet)
 
 
 def _finish(
@@ -114,20 +114,20 @@ def suite_of(name: str) -> Suite:
 # Rows that exist, and cells that lack one
 
 
-def split(name: str, rows: Tables, plan: SuiteChoice) -> tuple[list[Cell], list[Cell]]:
+def split(name: str, rows: Tables, choice: SuiteChoice) -> tuple[list[Cell], list[Cell]]:
     """Return the cells of a suite, and those without a row in any table.  rows: by table."""
     suite = suite_of(name)
-    suite_cells = dict.fromkeys(suite.cells(plan))
-    wanted = [cell for cell in suite_cells if plan.fits(cell.scene, cell.mask)]
+    suite_cells = dict.fromkeys(suite.cells(choice))
+    wanted = [cell for cell in suite_cells if choice.fits(cell.scene, cell.mask)]
     if suite_cells and not wanted:
-        raise BadValue(f"{'; '.join(left_out(suite, plan))}: nothing is left to run")
+        raise BadValue(f"{'; '.join(left_out(suite, choice))}: nothing is left to run")
     if not wanted:
         raise BadValue(
             f"{name} has no run with these `scene=`, `mask=`, `sigma=`, `method=`; leave some out"
         )
-    for method in plan.methods or ():
+    for method in choice.methods or ():
         if method not in {c.method for c in wanted}:
-            offered = dict.fromkeys(c.method for c in suite.cells(replace(plan, methods=None)))
+            offered = dict.fromkeys(c.method for c in suite.cells(replace(choice, methods=None)))
             raise BadValue(f"{name} has no run of {method}; it has {', '.join(offered)}")
     known = _known(name, rows)
     return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in known]
@@ -165,9 +165,10 @@ class Lacking(NamedTuple):
     scenes: Mapping[str, int]  # missing cells by scene
 
 
-def lacking(name: str, folder: Path, plan: SuiteChoice) -> list[Lacking]:
+def lacking(name: str, folder: Path, choice: SuiteChoice) -> list[Lacking]:
     """Return the cells that a table lacks; rows made with other default settings do not count."""
-    wanted = [c for c in dict.fromkeys(suite_of(name).cells(plan)) if plan.fits(c.scene, c.mask)]
+    suite_cells = dict.fromkeys(suite_of(name).cells(choice))
+    wanted = [c for c in suite_cells if choice.fits(c.scene, c.mask)]
     rows = _known(name, records.read_folder(folder))
     totals = Counter((row_name(c), c.sigma_y) for c in wanted)
     missing: dict[tuple[str, cells.Level], Counter[str]] = {}
@@ -220,10 +221,10 @@ class Outlook(NamedTuple):
     seconds: float  # expected for the unfinished cells; NaN = unknown
 
 
-def outlook(name: str, folder: Path, plan: SuiteChoice, device: str = "auto") -> list[Outlook]:
+def outlook(name: str, folder: Path, choice: SuiteChoice, device: str = "auto") -> list[Outlook]:
     """Return the work that a run would do, without running it."""
     rows = records.read_folder(folder)
-    wanted, todo = split(name, rows, plan)
+    wanted, todo = split(name, rows, choice)
     expected = time_of(rows, device)
     lines = []
     for line in dict.fromkeys(row_name(c) for c in wanted):

@@ -72,11 +72,11 @@ class Suite(NamedTuple):
     alone: bool = False  # no runs side by side, and no rows of other tables: it is about time
 
 
-def left_out(suite: Suite, plan: SuiteChoice) -> list[str]:
-    """Return a line for each mask that is wider than scenes of a plan, naming those left out."""
+def left_out(suite: Suite, choice: SuiteChoice) -> list[str]:
+    """Return a line for each mask that is wider than scenes of a choice, naming those left out."""
     narrow: dict[str, dict[str, None]] = {}
-    for cell in suite.cells(plan):
-        if not plan.fits(cell.scene, cell.mask):
+    for cell in suite.cells(choice):
+        if not choice.fits(cell.scene, cell.mask):
             narrow.setdefault(cell.mask, {})[cell.scene] = None
     return [
         f"{mask} needs {columns_needed(mask)} columns, which {', '.join(names)} have not"
@@ -85,7 +85,7 @@ def left_out(suite: Suite, plan: SuiteChoice) -> list[str]:
 
 
 def _grid(
-    plan: SuiteChoice,
+    choice: SuiteChoice,
     methods: tuple[str, ...],
     masks: tuple[str, ...],
     noise: tuple[Level, ...],
@@ -93,31 +93,31 @@ def _grid(
     everyone: Limit = Limit(),
 ) -> Iterator[Cell]:
     """Yield the cells of all combinations.  limits: of slow methods; everyone: of all others."""
-    methods = (*(m for m in methods if plan.wants(m)), *plan.own_methods)
-    where = product(levels(plan, noise), plan.scenes, plan.chosen(masks), methods)
+    methods = (*(m for m in methods if choice.wants(m)), *choice.own_methods)
+    where = product(levels(choice, noise), choice.scenes, choice.chosen(masks), methods)
     for sigma, scene, mask, method in where:
         cell = Cell(method, scene, mask, sigma)
         limit = limits.get(method, everyone)
-        if plan.within(limit, cell):
-            yield from seeded(plan, cell, limit.seeds)
-        if plan.tuned and method in TUNING and sigma == noise[0] and plan.within(TUNED, cell):
+        if choice.within(limit, cell):
+            yield from seeded(choice, cell, limit.seeds)
+        if choice.tuned and method in TUNING and sigma == noise[0] and choice.within(TUNED, cell):
             tuned = replace(cell, settings=json.dumps({"tuned": 1}))
-            yield from seeded(plan, tuned, TUNED.seeds)
+            yield from seeded(choice, tuned, TUNED.seeds)
 
 
-def levels(plan: SuiteChoice, noise: tuple[Level, ...]) -> tuple[Level, ...]:
+def levels(choice: SuiteChoice, noise: tuple[Level, ...]) -> tuple[Level, ...]:
     """Return the noise levels of a suite that the caller wants."""
-    return noise if plan.noise is None else tuple(s for s in noise if s in plan.noise)
+    return noise if choice.noise is None else tuple(s for s in noise if s in choice.noise)
 
 
-def seeded(plan: SuiteChoice, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
+def seeded(choice: SuiteChoice, cell: Cell, seeds: int = 3) -> Iterator[Cell]:
     """Yield a cell for each seed; one is enough where neither noise nor method is random."""
     random = cell.noisy or cell.learned
-    if plan.preset and cell.learned:
-        cell = replace(cell, settings=_with(cell.settings, preset=plan.preset))
-    if plan.quick and cell.method in QUICK:
+    if choice.preset and cell.learned:
+        cell = replace(cell, settings=_with(cell.settings, preset=choice.preset))
+    if choice.quick and cell.method in QUICK:
         cell = replace(cell, settings=json.dumps(QUICK[cell.method] | json.loads(cell.settings)))
-    for seed in range((plan.seeds or seeds) if random else 1):
+    for seed in range((choice.seeds or seeds) if random else 1):
         yield replace(cell, seed=seed)
 
 
@@ -126,82 +126,77 @@ def _with(settings: str, **more: Any) -> str:
     return json.dumps(json.loads(settings) | more)
 
 
-def noiseless(plan: SuiteChoice) -> Iterator[Cell]:
+def noiseless(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield Table I: classical methods, the paper's peers and `hydiff-ei`, without noise."""
-    yield from _fewer_iterations(plan, (0.0,))
-    yield from _one_setting(plan, "dds2m", {"sigma_0": ASSUMED_NOISE}, (0.0,), LIMITS["dds2m"])
-    yield from _grid(plan, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
+    yield from _fewer_iterations(choice, (0.0,))
+    yield from _one_setting(choice, "dds2m", {"sigma_0": ASSUMED_NOISE}, (0.0,), LIMITS["dds2m"])
+    yield from _grid(choice, (INPUT, *CLASSICAL, *PEERS, *CITED, "hydiff-ei"), PUBLISHED, (0.0,))
 
 
-def noisy(plan: SuiteChoice) -> Iterator[Cell]:
+def noisy(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield Table II: methods for noise, peers and equivariant methods, at three noise levels."""
     methods = (INPUT, *FOR_NOISE, *PEERS, *EQUIVARIANT)
     limits = LIMITS | dict.fromkeys(EQUIVARIANT, CORE)
-    yield from _fewer_iterations(plan, NOISE)
-    yield from _grid(plan, methods, PUBLISHED, NOISE, limits)
+    yield from _fewer_iterations(choice, NOISE)
+    yield from _grid(choice, methods, PUBLISHED, NOISE, limits)
 
 
-def _fewer_iterations(plan: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[Cell]:
+def _fewer_iterations(choice: SuiteChoice, noise: tuple[Level, ...]) -> Iterator[Cell]:
     """Yield DHP and R-DLRHyIn, stopped as early as the paper's times suggest."""
     for method, limit in {"dhp": SHORTER, "r-dlrhyin": LIMITS["r-dlrhyin"]}.items():
-        yield from _one_setting(plan, method, {"steps": FOR_FEWER}, noise, limit)
+        yield from _one_setting(choice, method, {"steps": FOR_FEWER}, noise, limit)
 
 
 def _one_setting(
-    plan: SuiteChoice,
+    choice: SuiteChoice,
     method: str,
     changes: Mapping[str, Any],
     noise: tuple[Level, ...],
     limit: Limit,
 ) -> Iterator[Cell]:
     """Yield a peer with another setting than the published one, on one mask and one seed."""
-    if plan.quick or not plan.wants(method):
-        return
-    masks = plan.masks or ONE_MASK[:1]
-    for sigma, scene, mask in product(levels(plan, noise), plan.scenes, masks):
-        cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changes)))
-        if plan.within(limit, cell):
-            yield from seeded(plan, cell, 1)
+    if not choice.quick:
+        yield from _varied(choice, [changes], noise, limit._replace(seeds=1), method)
 
 
-def emit(plan: SuiteChoice) -> Iterator[Cell]:
+def emit(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield missing frames, as EMIT loses them, and the strips that the paper mentions."""
     methods = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei")
-    yield from _grid(plan, methods, ("frames",), (0.0,))
-    if plan.masks is None and not plan.quick:
+    yield from _grid(choice, methods, ("frames",), (0.0,))
+    if choice.masks is None and not choice.quick:
         strips = (INPUT, *CLASSICAL, "hydiff-ei")
-        yield from _grid(plan, strips, ("stripes",), (0.0,), {"hydiff-ei": ABLATION})
+        yield from _grid(choice, strips, ("stripes",), (0.0,), {"hydiff-ei": ABLATION})
 
 
-def ei_ablation(plan: SuiteChoice) -> Iterator[Cell]:
+def ei_ablation(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield Table IV: equivariant methods and `smooth`, with and without noise."""
     methods = ("smooth", "hyper-ei", *EQUIVARIANT)
-    return _grid(plan, methods, PUBLISHED, (0.0, *NOISE), everyone=CORE)
+    return _grid(choice, methods, PUBLISHED, (0.0, *NOISE), everyone=CORE)
 
 
-def time(plan: SuiteChoice) -> Iterator[Cell]:
+def time(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield Table V: classical methods, peers with one seed, and `hydiff-ei`, on one scene."""
-    names = plan.scenes[:1] if plan.named else (scenes.TIMED,)
-    choice = replace(plan, scenes=names, named=True, tuned=False)
-    once = dict.fromkeys(PEERS, Limit(1))
-    return _grid(choice, (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), ("published-2",), (0.0,), once)
+    names = choice.scenes[:1] if choice.named else (scenes.TIMED,)
+    one_scene = replace(choice, scenes=names, named=True, tuned=False)
+    methods, once = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), dict.fromkeys(PEERS, Limit(1))
+    return _grid(one_scene, methods, ("published-2",), (0.0,), once)
 
 
-def alpha(plan: SuiteChoice) -> Iterator[Cell]:
+def alpha(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield weights of EI; 7 and 14 correspond to 1 and 2 if the paper sums over seven copies."""
     weights = [{"ei_weight": value} for value in (0, 0.1, 0.5, 1, 2, 7, 14)]
-    return _varied(plan, weights, (0.0, 0.2))
+    return _varied(choice, weights, (0.0, 0.2))
 
 
-def transforms(plan: SuiteChoice) -> Iterator[Cell]:
+def transforms(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield each transform with one draw per step, and with seven, as in the paper's library."""
     single = [{"transform": name} for name in TRANSFORMS]
-    return _varied(plan, [*single, *(t | {"n_transforms": 7} for t in single)], (0.0,))
+    return _varied(choice, [*single, *(t | {"n_transforms": 7} for t in single)], (0.0,))
 
 
-def epsilon(plan: SuiteChoice) -> Iterator[Cell]:
+def epsilon(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield three readings of ε_0."""
-    return _varied(plan, [{"eps0": name} for name in ("implied", "fresh", "none")], (0.0,))
+    return _varied(choice, [{"eps0": name} for name in ("implied", "fresh", "none")], (0.0,))
 
 
 # Readings of what the paper leaves open; the first is the default.
@@ -217,101 +212,103 @@ WITH_NOISE: tuple[dict[str, Any], ...] = (
 SURE: tuple[dict[str, Any], ...] = ({}, {"n_transforms": 1})  # settings of Robust-EI
 
 
-def readings(plan: SuiteChoice) -> Iterator[Cell]:
+def readings(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield readings of details that the paper leaves open, with and without noise."""
-    for sigma in levels(plan, (0.0, 0.2)):
-        level_plan = replace(plan, noise=(sigma,))
+    for sigma in levels(choice, (0.0, 0.2)):
+        at_level = replace(choice, noise=(sigma,))
         changes = (*READINGS, *(WITH_NOISE if sigma else WITHOUT_NOISE))
-        yield from _varied(level_plan, changes, (sigma,), READ)
-        if sigma and not plan.quick:
-            yield from _varied(level_plan, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
+        yield from _varied(at_level, changes, (sigma,), READ)
+        if sigma and not choice.quick:
+            yield from _varied(at_level, SURE, (sigma,), READ._replace(seeds=1), "robust-ei")
 
 
-def precision(plan: SuiteChoice) -> Iterator[Cell]:
+def precision(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield three precisions: SURE divides a small difference of outputs, sensitive to rounding."""
     precisions = [{"precision": name} for name in ("fp32", "tf32", "bf16")]
-    return _varied(plan, precisions, (0.2,), READ, "robust-ei")
+    return _varied(choice, precisions, (0.2,), READ, "robust-ei")
 
 
 def _varied(
-    plan: SuiteChoice,
+    choice: SuiteChoice,
     changes: Sequence[Mapping[str, Any]],
     noise: tuple[Level, ...],
     limit: Limit = ABLATION,
     method: str = "hydiff-ei",
 ) -> Iterator[Cell]:
     """Yield a method with each of several changes of its settings."""
-    masks = plan.masks or ONE_MASK[:1]
-    for sigma, scene, mask, changed in product(levels(plan, noise), plan.scenes, masks, changes):
+    masks = choice.masks or ONE_MASK[:1]
+    where = product(levels(choice, noise), choice.scenes, masks, changes)
+    for sigma, scene, mask, changed in where:
         cell = Cell(method, scene, mask, sigma, 0, json.dumps(dict(changed)))
-        if plan.wants(cell.method) and plan.within(limit, cell):
-            yield from seeded(plan, cell, limit.seeds)
+        if choice.wants(cell.method) and choice.within(limit, cell):
+            yield from seeded(choice, cell, limit.seeds)
 
 
-def offline(plan: SuiteChoice) -> Iterator[Cell]:
+def offline(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield the test on columns outside all training crops, and one on columns inside them."""
-    if not plan.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
+    if not choice.includes(scenes.OFFLINE_TEST, scenes.BUNDLED):
         return
-    first, within = replace(plan, seeds=1), () if plan.quick else (scenes.OFFLINE_SEEN,)
-    for scene, mask in product((scenes.OFFLINE_TEST, *within), plan.masks or ONE_MASK[:1]):
-        if plan.wants(INPUT):
+    first, within = replace(choice, seeds=1), () if choice.quick else (scenes.OFFLINE_SEEN,)
+    for scene, mask in product((scenes.OFFLINE_TEST, *within), choice.masks or ONE_MASK[:1]):
+        if choice.wants(INPUT):
             yield Cell(INPUT, scene, mask)
-        if not plan.wants("hydiff-ei"):
+        if not choice.wants("hydiff-ei"):
             continue
-        yield from seeded(plan, Cell("hydiff-ei", scene, mask), 3 if scene not in within else 1)
-        for crops in (2, 4) if plan.quick else (50, 300):
-            budget = {"minutes": plan.offline_minutes, "lr": OFFLINE_RATE}
+        yield from seeded(choice, Cell("hydiff-ei", scene, mask), 3 if scene not in within else 1)
+        for crops in (2, 4) if choice.quick else (50, 300):
+            budget = {"minutes": choice.offline_minutes, "lr": OFFLINE_RATE}
             settings = {"offline": {"crops": crops} | budget}
             yield from seeded(first, Cell("hydiff-ei", scene, mask, 0.0, 0, json.dumps(settings)))
 
 
-def use(plan: SuiteChoice) -> Iterator[Cell]:
+def use(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield fills of the bundled scene, whose land cover is known."""
-    name = scenes.QUICK if plan.quick else scenes.BUNDLED
-    if not plan.includes(name):
+    name = scenes.QUICK if choice.quick else scenes.BUNDLED
+    if not choice.includes(name):
         return iter(())
-    choice = replace(plan, scenes=(name,), named=True, tuned=False)
+    one_scene = replace(choice, scenes=(name,), named=True, tuned=False)
     methods, once = (INPUT, *CLASSICAL, *PEERS, "hydiff-ei"), dict.fromkeys(PEERS, Limit(1))
-    return _grid(choice, methods, ("published-2", "blobs"), (0.0,), once)
+    return _grid(one_scene, methods, ("published-2", "blobs"), (0.0,), once)
 
 
-def widths(plan: SuiteChoice) -> Iterator[Cell]:
+def widths(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield gaps of several widths."""
     methods = ("bandmean", "smooth", "dineof", "exemplar", "hydiff-ei")
-    return _grid(plan, methods, WIDTHS, (0.0,), everyone=ABLATION)
+    return _grid(choice, methods, WIDTHS, (0.0,), everyone=ABLATION)
 
 
-def dead_columns(plan: SuiteChoice) -> Iterator[Cell]:
+def dead_columns(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield masks that differ from band to band."""
     methods = (INPUT, "bandmean", "smooth", "spectral", "subspace", "dineof", "halrtc", "fixbad")
     masks = ("columns", "pixels")
-    return _grid(plan, (*methods, "hydiff-ei"), masks, (0.0,), {"hydiff-ei": ABLATION})
+    return _grid(choice, (*methods, "hydiff-ei"), masks, (0.0,), {"hydiff-ei": ABLATION})
 
 
-def best(plan: SuiteChoice) -> Iterator[Cell]:
+def best(choice: SuiteChoice) -> Iterator[Cell]:
     """Yield the default fill and single methods.
 
     Unless the caller names methods, those that do not model noise are run on clean data only, and
     those made for noise on noisy data only.
     """
-    for sigma in levels(plan, BEST_NOISE):
-        clean = ("idw", "harmonic", "biharmonic") if sigma == 0 or plan.methods else ()
-        noisy = ("robust-ei", "subspace-fill") if sigma != 0 or plan.methods else ()
+    for sigma in levels(choice, BEST_NOISE):
+        clean = ("idw", "harmonic", "biharmonic") if sigma == 0 or choice.methods else ()
+        noisy = ("robust-ei", "subspace-fill") if sigma != 0 or choice.methods else ()
         methods = (*clean, "smooth", "prior", "anchored", "hydiff-ei", *noisy)
-        level_plan = replace(plan, noise=(sigma,))
-        yield from _grid(level_plan, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
-        yield from _validated(level_plan, sigma)
+        at_level = replace(choice, noise=(sigma,))
+        yield from _grid(at_level, methods, BEST_MASKS, (sigma,), BEST, Limit(1))
+        yield from _validated(at_level, sigma)
 
 
-def _validated(plan: SuiteChoice, sigma: Level) -> Iterator[Cell]:
+def _validated(choice: SuiteChoice, sigma: Level) -> Iterator[Cell]:
     """Yield `auto` at its budget, with the true noise level and, if not 0, an estimated one."""
-    if not plan.wants(AUTO):
+    if not choice.wants(AUTO):
         return
-    masks = plan.chosen(BEST_MASKS)
-    setup: dict[str, Any] = {"budget": plan.budget} | ({"no_prior": True} if plan.no_prior else {})
+    masks = choice.chosen(BEST_MASKS)
+    setup: dict[str, Any] = {"budget": choice.budget}
+    setup |= {"no_prior": True} if choice.no_prior else {}
     variants = [setup] if sigma == 0 else [setup, setup | {"noise": ESTIMATED}]
-    for scene, mask, setup in product(plan.scenes, masks, variants):
-        yield from seeded(plan, Cell(AUTO, scene, mask, sigma, 0, json.dumps(setup)), 1)
+    for scene, mask, setup in product(choice.scenes, masks, variants):
+        yield from seeded(choice, Cell(AUTO, scene, mask, sigma, 0, json.dumps(setup)), 1)
 
 
 SCENES_DIFFER = (

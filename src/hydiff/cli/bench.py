@@ -83,20 +83,20 @@ def bench(
     choices: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
     choices |= {"seeds": seeds, "preset": preset, "tuned": tuned, "budget": budget}
     choices |= {"no_prior": no_prior, "offline_minutes": offline_minutes, "quick": quick}
-    plan = benchmark.plan_of(files, names=names, **choices)
+    choice = benchmark.choice_of(files, names=names, **choices)
     if quick:
         output = output / "quick"  # separate from real results
         err.print(QUICK_NOTE)
     if missing:
-        _list_missing(name, output, plan)
+        _list_missing(name, output, choice)
         return
     if name in benchmark.SUITES:
-        for line in left_out(benchmark.SUITES[name], plan):
+        for line in left_out(benchmark.SUITES[name], choice):
             err.print(f"left out: {line}", markup=False)
     if dry_run:
         if name in ("figures", "speed"):
             raise BadValue(f"--dry-run counts the runs of a table; {name} is none")
-        for line in _outlook(benchmark.outlook(name, output, plan, device)):
+        for line in _outlook(benchmark.outlook(name, output, choice, device)):
             out.print(line, markup=False)
         return
     if name == "speed":
@@ -108,11 +108,11 @@ def bench(
     elif name == "figures":
         from hydiff.bench.figures import write_figures
 
-        paths = write_figures(output, plan, files=files, device=device, report=err.print)
+        paths = write_figures(output, choice, files=files, device=device, report=err.print)
     else:
         options: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
         options |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
-        paths = benchmark.run(name, output, plan, **options)
+        paths = benchmark.run(name, output, choice, **options)
     out.print("\n".join(str(path) for path in paths), markup=False)
     if quick:
         out.print(QUICK_NOTE)
@@ -129,13 +129,13 @@ def _scenes(texts: list[str]) -> tuple[dict[str, Path], list[str]]:
     return user_scenes, [*(name for name, equals, _ in pairs if not equals), *user_scenes]
 
 
-def _list_missing(name: str, output: Path, plan: Any) -> None:
+def _list_missing(name: str, output: Path, choice: Any) -> None:
     """Print a line for each row of a table with missing cells; exit with 1 if there are any."""
     from hydiff import bench as benchmark
 
     left = 0
     for table in benchmark.SUITES if name == ALL else (name,):
-        rows = benchmark.lacking(table, output, plan)
+        rows = benchmark.lacking(table, output, choice)
         for row in rows:
             by_scene = ", ".join(f"{scene} {n}" for scene, n in row.scenes.items())
             label = f"{table}: {row.name}, σ_y {row.sigma_y}"
