@@ -35,7 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         place = args.cells or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
-        case = panels.trained_case(place, wanted, "cpu")
+        case = panels.trained_case(panels.FillCache(place, device="cpu"), wanted)
     panels.band_panels(case, BAND).savefig(HOME, dpi=150)
 
 

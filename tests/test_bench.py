@@ -1225,7 +1225,7 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     assert lines == ["no figure frames-band-100: the scene has 12 bands", *left]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
-    panels.fill_case(tmp_path / "figures" / "cells", choice, "frames", 0.0, None, "cpu")
+    panels.fill_case(panels.FillCache(tmp_path / "figures" / "cells"), choice, "frames", 0.0)
     assert [p.stat().st_mtime_ns for p in cached] == stamps and len(cached) == 2
 
 
@@ -1250,7 +1250,7 @@ def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
         Cell("hydiff-ei", scenes.OFFLINE_TEST, "published-3", 0.0, 0, json.dumps(small | more))
         for more in ({}, training)
     ]
-    case = panels.trained_case(tmp_path, offline, "cpu")
+    case = panels.trained_case(panels.FillCache(tmp_path, device="cpu"), offline)
     assert list(case.results) == ["untrained", "trained on 1 crops"]
     fast = Cell("hydiff-ei", "a", "blobs", 0.0, 0, json.dumps(training | {"preset": "fast"}))
     weights, _ = cells.trained(fast, tmp_path, "cpu")
@@ -1260,7 +1260,7 @@ def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
         np.testing.assert_allclose(x[case.observed], case.truth[case.observed], atol=1e-3)
     assert len({x.tobytes() for x in case.results.values()}) == 2
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.npz")}
-    again = panels.trained_case(tmp_path, offline, "cpu")
+    again = panels.trained_case(panels.FillCache(tmp_path, device="cpu"), offline)
     assert stamps == {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.npz")}
     np.testing.assert_array_equal(again.results["untrained"], case.results["untrained"])
 

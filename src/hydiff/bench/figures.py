@@ -28,6 +28,7 @@ from hydiff.bench.panels import (
     TRAINED_MASK,
     WIDTH,
     Case,
+    FillCache,
     band_panels,
     fill_case,
     new_figure,
@@ -66,9 +67,10 @@ def write_figures(
     report: called with a line about each figure that is left out.
     """
     target = folder / "figures"
-    (target / "cells").mkdir(parents=True, exist_ok=True)
+    cache = FillCache(target / "cells", files, device)
+    cache.folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    cases = dict(_cases(target / "cells", choice, files, device, report))
+    cases = dict(_cases(cache, choice, report))
     # fill all cases first: the packages for drawing may be absent from a machine with a GPU
     for case in cases.values():
         case()
@@ -94,24 +96,20 @@ def write_figures(
 
 
 def _cases(
-    cache: Path,
-    choice: SuiteChoice,
-    files: scenes.Files | None,
-    device: str,
-    report: Callable[[str], Any],
+    cache: FillCache, choice: SuiteChoice, report: Callable[[str], Any]
 ) -> Iterator[tuple[str, Callable[[], Case]]]:
     """Yield the name of each case to show, and a function that fills it or reads its fills."""
     for name, (mask, sigma) in CASES.items():
         if mask not in (choice.masks or (mask,)) or not suites.levels(choice, (sigma,)):
             continue
         if choice.fits(choice.scenes[0], mask):
-            yield name, partial(fill_case, cache, choice, mask, sigma, files, device)
+            yield name, partial(fill_case, cache, choice, mask, sigma)
         else:
             report(f"no figure {name}: {choice.scenes[0]} is too narrow for {mask}")
     if TRAINED_MASK in (choice.masks or (TRAINED_MASK,)) and suites.levels(choice, (0.0,)):
         wanted = suites.offline(replace(choice, masks=(TRAINED_MASK,)))
         if offline := [c for c in wanted if c.method != INPUT and c.seed == 0]:
-            yield TRAINED, partial(trained_case, cache, offline, device)
+            yield TRAINED, partial(trained_case, cache, offline)
 
 
 def _pictures(case: Case, folder: Path, name: str, report: Callable[[str], Any]) -> list[Path]:

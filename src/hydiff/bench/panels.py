@@ -52,25 +52,45 @@ class Case(NamedTuple):
     results: dict[str, Floats]
 
 
-def fill_case(
-    cache: Path,
-    choice: SuiteChoice,
-    mask: str,
-    sigma: float,
-    files: scenes.Files | None,
-    device: str,
-) -> Case:
-    """Fill the first scene of a choice by all methods shown, or read its fills from the cache."""
+class FillCache(NamedTuple):
+    """The fills of cells, each made once and stored in a folder."""
+
+    folder: Path
+    files: scenes.Files | None = None
+    device: str = "auto"
+
+    def case(self, scene: str, mask: str, sigma: float, by_name: dict[str, Cell]) -> Case:
+        """Return a case: a scene, damaged by a mask and noise, and its fills by the named cells."""
+        truth = scenes.load(scene, self.files)
+        observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
+        y = np.nan_to_num(cells.measure(truth, observed, sigma, 0))
+        return Case(truth, observed, y, {name: self.of(cell) for name, cell in by_name.items()})
+
+    def of(self, cell: Cell) -> Floats:
+        """Return the result of a cell, (bands, rows, cols), from the cache if it is there.
+
+        It is stored in half precision, which is enough for a picture.
+        """
+        key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
+        path = self.folder / f"{key}.npz"
+        if not path.exists():
+            [(_, x)] = cells.run([cell], device=self.device, files=self.files)
+            with staged(path) as temporary:
+                np.savez_compressed(temporary / path.name, x=x.astype(np.float16))
+        return np.asarray(np.load(path)["x"], np.float64)
+
+
+def fill_case(cache: FillCache, choice: SuiteChoice, mask: str, sigma: float) -> Case:
+    """Return the first scene of a choice with its fills by all methods shown."""
     by_name = {}
-    for method in SHOWN:
-        if choice.methods is None or method in choice.methods:
-            settings = json.dumps({"budget": choice.budget} if method == AUTO else {})
-            wanted = Cell(method, choice.scenes[0], mask, sigma, 0, settings)
-            (by_name[labelled(method)],) = seeded(replace(choice, seeds=1), wanted)
-    return _case(cache, choice.scenes[0], mask, sigma, by_name, files, device)
+    for method in filter(choice.wants, SHOWN):
+        settings = json.dumps({"budget": choice.budget} if method == AUTO else {})
+        wanted = Cell(method, choice.scenes[0], mask, sigma, 0, settings)
+        (by_name[labelled(method)],) = seeded(replace(choice, seeds=1), wanted)
+    return cache.case(choice.scenes[0], mask, sigma, by_name)
 
 
-def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:
+def trained_case(cache: FillCache, offline: Sequence[Cell]) -> Case:
     """Return the case of trained networks, on the scene and mask of the first of these cells.
 
     offline: cells of the table `offline`: networks trained on other places, and the network that is
@@ -81,37 +101,7 @@ def trained_case(cache: Path, offline: Sequence[Cell], device: str) -> Case:
     for cell in (c for c in offline if (c.scene, c.mask) == (first.scene, first.mask)):
         training = cell.own("offline")
         by_name["untrained" if training is None else f"trained on {training['crops']} crops"] = cell
-    return _case(cache, first.scene, first.mask, 0.0, by_name, None, device)
-
-
-def _case(
-    cache: Path,
-    scene: str,
-    mask: str,
-    sigma: float,
-    by_name: dict[str, Cell],
-    files: scenes.Files | None,
-    device: str,
-) -> Case:
-    """Return a case: a scene, damaged by a mask and noise, and its fills by the named cells."""
-    truth = scenes.load(scene, files)
-    observed = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
-    results = {name: _filled(cache, cell, files, device) for name, cell in by_name.items()}
-    return Case(truth, observed, np.nan_to_num(cells.measure(truth, observed, sigma, 0)), results)
-
-
-def _filled(cache: Path, cell: Cell, files: scenes.Files | None, device: str) -> Floats:
-    """Return the result of a cell, (bands, rows, cols), from the cache if it is there.
-
-    It is stored in half precision, which is enough for a picture.
-    """
-    key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
-    path = cache / f"{key}.npz"
-    if not path.exists():
-        [(_, x)] = cells.run([cell], device=device, files=files)
-        with staged(path) as temporary:
-            np.savez_compressed(temporary / path.name, x=x.astype(np.float16))
-    return np.asarray(np.load(path)["x"], np.float64)
+    return cache.case(first.scene, first.mask, 0.0, by_name)
 
 
 def panels(case: Case) -> Figure:
