@@ -9,7 +9,7 @@ that the new row has.
 import sys
 from pathlib import Path
 
-from hydiff.bench import COLUMNS, cells, records, tables
+from hydiff.bench import COLUMNS, cell_rows, cells, records, tables
 from hydiff.io.staging import staged
 
 HOME = Path(__file__).parent / "results" / "bench"
@@ -17,7 +17,7 @@ HOME = Path(__file__).parent / "results" / "bench"
 
 def worth(row: records.Row) -> tuple[bool, bool]:
     """Of two rows of a cell, the greater is kept."""
-    current = row["settings_hash"] == cells.settings_hash(tables.cell_of(row))
+    current = row["settings_hash"] == cell_rows.settings_hash(tables.cell_of(row))
     return current, bool(row["missing_mpsnr"])
 
 

@@ -37,7 +37,7 @@ import scipy.io
 import torch
 from torch import nn
 
-from hydiff.bench import cells, machine, records, scenes
+from hydiff.bench import cell_rows, cells, machine, records, scenes
 from hydiff.bench.cells import Cell, CellEstimate, Damaged
 from hydiff.cube import Scale, unit_scale
 from hydiff.learn.diffusion import linear_alpha_bar
@@ -331,9 +331,9 @@ def run(code, how, device):
     rows, cols = truth.shape[1:]
     for who, result in zip(("last", "best"), results, strict=True):
         estimate = CellEstimate(result[:, :rows, :cols].astype(float) * span + scale.low)
-        scored, _ = cells.score(damaged, truth, estimate)
+        scored, _ = cell_rows.score(damaged, truth, estimate)
         row |= {f"{who}_mpsnr": scored["all_mpsnr"], f"{who}_missing": scored["missing_mpsnr"]}
-    ((ours, _),) = cells.run([cell], device=str(device))
+    ((ours, _),) = cell_rows.run([cell], device=str(device))
     row |= {"ours_mpsnr": ours["all_mpsnr"], "ours_missing": ours["missing_mpsnr"]}
     row |= {"ours_seconds": ours["seconds"], "ours_hash": ours["settings_hash"]}
     facts = machine.facts("dds2m", str(device))

@@ -18,7 +18,7 @@ import beside_paper
 import left
 import reference_tables
 from hydiff.bench import SUITES, statistics
-from hydiff.bench.cells import settings_hash
+from hydiff.bench.cell_rows import settings_hash
 from hydiff.bench.scenes import unit_of
 from hydiff.bench.tables import cell_of
 

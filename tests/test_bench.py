@@ -19,6 +19,7 @@ from conftest import DATA, ROOT
 from hydiff import auto, bench
 from hydiff.auto import candidates
 from hydiff.bench import (
+    cell_rows,
     cells,
     figures,
     machine,
@@ -30,6 +31,7 @@ from hydiff.bench import (
     statistics,
     suites,
     tables,
+    tuning,
     uses,
 )
 from hydiff.bench.cells import Cell
@@ -58,7 +60,7 @@ def inside(*arguments, folder):
 
 
 def filled(cell, y, seen):
-    (found,) = cells.fill([cells.Damaged(cell, y, seen)], "cpu")
+    (found,) = cell_rows.fill([cells.Damaged(cell, y, seen)], "cpu")
     return found
 
 
@@ -85,7 +87,7 @@ def test_settings_are_tuned_on_pixels_that_were_hidden():
     seen = np.broadcast_to(scenes.observed_of("published-3", truth.shape), truth.shape)
     cell = Cell("smooth", scenes.QUICK, "published-3", settings='{"tuned": 1, "s": 1.25}')
     damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
-    ((changes, note),) = cells.tuned([damaged], "cpu")
+    ((changes, note),) = tuning.tuned([damaged], "cpu")
     assert changes == {"s": 1.25} and float(note.split("RMSE ")[1].rstrip(")")) > 1e-3
 
 
@@ -94,9 +96,9 @@ def test_tuning_takes_the_candidate_with_the_least_error():
     seen = np.broadcast_to(scenes.observed_of("width-3", truth.shape), truth.shape)
     cell = Cell("hir-diff", scenes.QUICK, "published-3", settings='{"tuned": 1, "fidelity": 0.9}')
     damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
-    ((changes, note),) = cells.tuned([damaged], "cpu")
+    ((changes, note),) = tuning.tuned([damaged], "cpu")
     errors = [float(e) for e in note.split("RMSE ")[1].rstrip(")").split(", ")]
-    candidates = [{}, *cells.TUNING["hir-diff"]]
+    candidates = [{}, *tuning.TUNING["hir-diff"]]
     assert changes == {"fidelity": 0.9} | candidates[int(np.argmin(errors))]
 
 
@@ -104,7 +106,7 @@ def test_tuning_takes_the_candidate_with_the_least_error():
 def test_tuning_finds_pixels_to_hide_under_any_kind_of_gap(mask):
     truth = scenes.load(scenes.QUICK)
     seen = np.broadcast_to(scenes.observed_of(mask, truth.shape), truth.shape)
-    hidden = cells._moved(seen)
+    hidden = tuning._moved(seen)
     assert hidden.any() and not (hidden & ~seen).any()
 
 
@@ -117,16 +119,16 @@ def test_a_candidate_that_diverges_is_not_taken(monkeypatch):
         cells.measure(truth, seen, 0.0, 0),
         seen,
     )
-    monkeypatch.setitem(cells.TUNING, "dhp", [{"lr": 1e30}])
-    ((changes, note),) = cells.tuned([damaged], "cpu")
+    monkeypatch.setitem(tuning.TUNING, "dhp", [{"lr": 1e30}])
+    ((changes, note),) = tuning.tuned([damaged], "cpu")
     assert "lr" not in changes and "inf" in note
 
 
 def test_another_grid_makes_another_tuned_cell(monkeypatch):
     cell = Cell("dhp", scenes.QUICK, "blobs", settings='{"tuned": 1}')
-    before = cells.settings_hash(cell)
-    monkeypatch.setitem(cells.TUNING, "dhp", [{"lr": 0.5}])
-    assert cells.settings_hash(cell) != before
+    before = cell_rows.settings_hash(cell)
+    monkeypatch.setitem(tuning.TUNING, "dhp", [{"lr": 0.5}])
+    assert cell_rows.settings_hash(cell) != before
 
 
 def test_the_measurement_is_the_truth_and_noise_of_the_seed():
@@ -143,12 +145,12 @@ def test_the_measurement_is_the_truth_and_noise_of_the_seed():
 
 def test_a_row_has_every_metric_raw_and_composited():
     cell = Cell("subspace-fill", scenes.QUICK, "published-3")
-    [(row, reported)] = cells.run([cell])
+    [(row, reported)] = cell_rows.run([cell])
     assert set(row) == set(bench.COLUMNS)
     truth = scenes.load(scenes.QUICK)
     assert row["all_mpsnr"] == pytest.approx(hydiff.metrics.mpsnr(reported, truth))
     assert row["composited_mpsnr"] == row["all_mpsnr"]
-    [(noisy, reported)] = cells.run([replace(cell, sigma_y=0.1)])
+    [(noisy, reported)] = cell_rows.run([replace(cell, sigma_y=0.1)])
     assert noisy["raw_mpsnr"] == noisy["all_mpsnr"] > noisy["composited_mpsnr"]
     assert noisy["raw_mpsnr"] == pytest.approx(hydiff.metrics.mpsnr(reported, truth))
 
@@ -160,8 +162,8 @@ def test_a_system_without_a_peak_of_memory_gives_a_row_without_it(monkeypatch):
 
 
 def test_the_input_and_what_is_out_of_reach_are_zero_and_scored():
-    [(zero, _)] = cells.run([Cell("input", scenes.QUICK, "published-3")])
-    [(blind, _)] = cells.run([Cell("halrtc", scenes.QUICK, "published-3")])
+    [(zero, _)] = cell_rows.run([Cell("input", scenes.QUICK, "published-3")])
+    [(blind, _)] = cell_rows.run([Cell("halrtc", scenes.QUICK, "published-3")])
     assert blind["out_of_reach"] > 0 and zero["out_of_reach"] == 0
     assert blind["missing_mpsnr"] == pytest.approx(zero["missing_mpsnr"])
     assert blind["all_sam"] is None
@@ -182,16 +184,17 @@ def test_each_is_3_db_above_the_zero_filled_input(data_dir, monkeypatch, scene, 
 def test_changed_settings_make_another_cell():
     cell = Cell("dhp", scenes.QUICK, "blobs")
     changes = ['{"lr": 0.02}', '{"preset": "fast"}', '{"tuned": 1}']
-    hashes = {cells.settings_hash(c) for c in (cell, *(replace(cell, settings=s) for s in changes))}
+    changed = [replace(cell, settings=s) for s in changes]
+    hashes = {cell_rows.settings_hash(c) for c in (cell, *changed)}
     assert len(hashes) == 4
-    assert cells.settings_hash(replace(cell, settings='{"lr": 0.01}')) in hashes  # the default
+    assert cell_rows.settings_hash(replace(cell, settings='{"lr": 0.01}')) in hashes  # the default
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.1])
 def test_the_network_of_a_fast_fill_is_part_of_its_row_alone(monkeypatch, sigma):
     def hashes():
         settings = [json.dumps({"budget": name}) for name in auto.BUDGETS]
-        return [cells.settings_hash(Cell("auto", "a", "blobs", sigma, 0, s)) for s in settings]
+        return [cell_rows.settings_hash(Cell("auto", "a", "blobs", sigma, 0, s)) for s in settings]
 
     fast, *others = hashes()
     monkeypatch.setattr(candidates, "FAST_PRIOR", candidates.PRIOR)
@@ -213,7 +216,7 @@ def test_noise_by_band_is_the_same_for_every_seed():
 def test_auto_is_judged_by_what_it_promised():
     settings = '{"budget": "fast", "noise": "estimated"}'
     cell = Cell("auto", scenes.QUICK, "published-3", 0.1, 0, settings)
-    [(row, _)] = cells.run([cell], device="cpu")
+    [(row, _)] = cell_rows.run([cell], device="cpu")
     assert "sigma_y estimated" in row["notes"]
     assert row["why"] and row["expected_nrmse"] > 0 and 0 < row["covered_80"] <= 1
     parts = json.loads(row["coverage"])
@@ -513,16 +516,16 @@ def test_workers_give_the_same_rows(tmp_path):
 
 def test_side_by_side_gives_the_results_of_one_after_the_other(monkeypatch):
     """Tuned cells too, whose settings then differ."""
-    monkeypatch.setitem(cells.TUNING, "hir-diff", [{"variation": 0.0}, {"fidelity": 0.5}])
+    monkeypatch.setitem(tuning.TUNING, "hir-diff", [{"variation": 0.0}, {"fidelity": 0.5}])
     small = {"steps": 4, "channels": 8, "scales": 2}
     for method, settings in (("hydiff-ei", small), ("hir-diff", {"tuned": 1, "steps": 2})):
         group = [
             Cell(method, scenes.QUICK, mask, sigma, seed, json.dumps(settings))
             for mask, sigma, seed in (("stripes", 0.0, 0), ("blobs", 0.1, 1), ("blobs", 0.0, 2))
         ]
-        together = cells.run(group, device="cpu")
+        together = cell_rows.run(group, device="cpu")
         for cell, (row, x) in zip(group, together, strict=True):
-            [(solo, alone)] = cells.run([cell], device="cpu")
+            [(solo, alone)] = cell_rows.run([cell], device="cpu")
             np.testing.assert_array_equal(x, alone)
             assert row["beside"] == 3 and solo["beside"] == 1
             other = ("seconds", "spent", "beside", "peak_mb", "notes")
@@ -538,9 +541,9 @@ def test_fits_of_different_length_end_side_by_side():
     cell = Cell("hydiff-ei", scenes.QUICK, "published-3")
     damaged = cells.Damaged(cell, cells.measure(truth, seen, 0.0, 0), seen)
     changes = [{"steps": n, "channels": 8, "scales": 2} for n in (3, 1, 5)]
-    together = cells._filled([damaged] * 3, "cpu", changes)
+    together = cells.fill_with([damaged] * 3, "cpu", changes)
     for found, changed in zip(together, changes, strict=True):
-        (alone,) = cells._filled([damaged], "cpu", [changed])
+        (alone,) = cells.fill_with([damaged], "cpu", [changed])
         np.testing.assert_array_equal(found.raw, alone.raw)
         assert found.settings == alone.settings and found.notes == alone.notes
 
@@ -689,7 +692,7 @@ def test_every_cell_of_a_suite_has_settings_that_its_method_takes(name):
     ):
         listed = list(suites.SUITES[name].cells(choice))
         assert len(set(listed)) == len(listed) > 0
-        assert all(cells.settings_hash(c) for c in listed)
+        assert all(cell_rows.settings_hash(c) for c in listed)
 
 
 def test_slow_methods_are_limited_unless_the_caller_chooses():
@@ -818,13 +821,13 @@ def test_rows_without_noise_keep_their_hash():
         rows = [r for r in records.read(home / f"{name}.csv") if r["sigma_y"] == "0.0"]
         mine = [r for r in rows if r["method"] in methods]
         assert mine
-        assert all(r["settings_hash"] == cells.settings_hash(tables.cell_of(r)) for r in mine)
+        assert all(r["settings_hash"] == cell_rows.settings_hash(tables.cell_of(r)) for r in mine)
 
 
 def test_seven_transforms_with_noise_make_other_rows():
     clean, noisy = (Cell("hydiff-ei", "a", "blobs", s) for s in (0.0, 0.1))
     one, seven = (json.dumps({"n_transforms": n}) for n in (1, 7))
-    hash_ = cells.settings_hash
+    hash_ = cell_rows.settings_hash
     assert hash_(clean) == hash_(replace(clean, settings=one)) != hash_(noisy)
     assert hash_(noisy) == hash_(replace(noisy, settings=seven))
     affine, shift = (
@@ -865,7 +868,7 @@ def test_seeds_are_for_what_is_random():
 
 
 def test_tuning_starts_from_settings_that_exist():
-    for method, choices in cells.TUNING.items():
+    for method, choices in tuning.TUNING.items():
         assert choices
         for changes in choices:
             settings = hydiff.methods.choose(method, None, changes).settings
@@ -1010,7 +1013,7 @@ def test_a_preset_is_a_line_of_its_own():
 
 
 def test_a_table_counts_rows_of_earlier_defaults(rows):
-    now = [r | {"settings_hash": cells.settings_hash(tables.cell_of(r))} for r in rows]
+    now = [r | {"settings_hash": cell_rows.settings_hash(tables.cell_of(r))} for r in rows]
     assert list(tables._earlier(now)) == []
     now[0] = now[0] | {"settings_hash": "earlier"}
     assert list(tables._earlier(now)) == [
@@ -1253,7 +1256,7 @@ def test_networks_trained_offline_are_shown_beside_the_untrained_one(tmp_path):
     case = panels.trained_case(panels.FillCache(tmp_path, device="cpu"), offline)
     assert list(case.results) == ["untrained", "trained on 1 crops"]
     fast = Cell("hydiff-ei", "a", "blobs", 0.0, 0, json.dumps(training | {"preset": "fast"}))
-    weights, _ = cells.trained(fast, tmp_path, "cpu")
+    weights, _ = tuning.trained(fast, tmp_path, "cpu")
     assert network_of(weights["weights"]) == {"channels": 32, "scales": 5}  # of the preset
     assert "lr: 0.001" in Path(weights["weights"] + ".md").read_text().replace('"', "")
     for x in case.results.values():  # measured entries are kept, to half precision

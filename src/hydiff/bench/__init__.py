@@ -6,7 +6,7 @@ FOLDER/NAME.table.csv   the same table, for programs
 FOLDER/NAME.parquet     the rows with typed columns, on request
 """
 
-from hydiff.bench.cells import COLUMNS, KINDS
+from hydiff.bench.cell_rows import COLUMNS, KINDS
 from hydiff.bench.choice import SuiteChoice, choice_of
 from hydiff.bench.runner import (
     Lacking,

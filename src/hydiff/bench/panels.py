@@ -18,7 +18,7 @@ import numpy as np
 
 from hydiff import metrics
 from hydiff.auto import NAME as AUTO
-from hydiff.bench import cells, scenes
+from hydiff.bench import cell_rows, cells, scenes
 from hydiff.bench.cells import INPUT, Cell
 from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.suites import PEERS, seeded
@@ -71,10 +71,10 @@ class FillCache(NamedTuple):
 
         It is stored in half precision, which is enough for a picture.
         """
-        key = hashlib.sha256(repr((cell, cells.settings_hash(cell))).encode()).hexdigest()[:16]
+        key = hashlib.sha256(repr((cell, cell_rows.settings_hash(cell))).encode()).hexdigest()[:16]
         path = self.folder / f"{key}.npz"
         if not path.exists():
-            [(_, x)] = cells.run([cell], device=self.device, files=self.files)
+            [(_, x)] = cell_rows.run([cell], device=self.device, files=self.files)
             with staged(path) as temporary:
                 np.savez_compressed(temporary / path.name, x=x.astype(np.float16))
         return np.asarray(np.load(path)["x"], np.float64)

@@ -15,8 +15,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from hydiff import auto
-from hydiff.bench import cells, machine, promises, records, scenes, tables
-from hydiff.bench.cells import COLUMNS, KINDS, Cell
+from hydiff.bench import cell_rows, cells, machine, promises, records, scenes, tables
+from hydiff.bench.cell_rows import COLUMNS, KINDS
+from hydiff.bench.cells import Cell
 from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.records import Row, Rows, Tables
 from hydiff.bench.suites import SUITES, Suite, left_out, row_name
@@ -130,7 +131,7 @@ def split(name: str, rows: Tables, choice: SuiteChoice) -> tuple[list[Cell], lis
             offered = dict.fromkeys(c.method for c in suite.cells(replace(choice, methods=None)))
             raise BadValue(f"{name} has no run of {method}; it has {', '.join(offered)}")
     known = _known(name, rows)
-    return wanted, [c for c in wanted if (c, cells.settings_hash(c)) not in known]
+    return wanted, [c for c in wanted if (c, cell_rows.settings_hash(c)) not in known]
 
 
 def _known(name: str, rows: Tables) -> dict[tuple[Cell, str], Row]:
@@ -151,7 +152,7 @@ def _known(name: str, rows: Tables) -> dict[tuple[Cell, str], Row]:
 def borrowed(name: str, rows: Tables, wanted: Sequence[Cell]) -> Iterator[Row]:
     """Yield the rows of wanted cells that only other tables have."""
     existing = _known(name, {name: rows.get(name, [])})
-    lacking = {(c, cells.settings_hash(c)) for c in wanted} - existing.keys()
+    lacking = {(c, cell_rows.settings_hash(c)) for c in wanted} - existing.keys()
     return (row for key, row in _known(name, rows).items() if key in lacking)
 
 
@@ -173,7 +174,7 @@ def lacking(name: str, folder: Path, choice: SuiteChoice) -> list[Lacking]:
     totals = Counter((row_name(c), c.sigma_y) for c in wanted)
     missing: dict[tuple[str, cells.Level], Counter[str]] = {}
     for cell in wanted:
-        if (cell, cells.settings_hash(cell)) not in rows:
+        if (cell, cell_rows.settings_hash(cell)) not in rows:
             missing.setdefault((row_name(cell), cell.sigma_y), Counter())[cell.scene] += 1
     return [Lacking(*key, totals[key], counts.total(), counts) for key, counts in missing.items()]
 
@@ -308,7 +309,7 @@ def _rows(work: Work, group: Sequence[Cell]) -> list[Outcome]:
     A group that fails, perhaps for lack of memory, is run again in two halves.
     """
     try:
-        results = cells.run(group, device=work.device, files=work.files)
+        results = cell_rows.run(group, device=work.device, files=work.files)
         return [(cell, row) for cell, (row, _) in zip(group, results, strict=True)]
     except (UnknownName, CubeFormatError):  # wrong input, with which every cell fails
         raise

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from hydiff.auto import NAME as AUTO
 from hydiff.bench import scenes
-from hydiff.bench.cells import BAND, ESTIMATED, INPUT, TUNING, Cell, Level
+from hydiff.bench.cells import BAND, ESTIMATED, INPUT, Cell, Level
 from hydiff.bench.choice import Limit, SuiteChoice
 from hydiff.bench.pairs import reference
 from hydiff.bench.row_names import ASSUMED_NOISE, EQUIVARIANT, FOR_FEWER
 from hydiff.bench.row_names import row_name as row_name
+from hydiff.bench.tuning import TUNING
 from hydiff.gaps.mask import columns_needed
 
 PEERS = ("dhp", "r-dlrhyin", "hir-diff", "share", "dds2m")

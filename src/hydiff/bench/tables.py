@@ -10,11 +10,13 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from hydiff.bench import machine, records, scenes, statistics
-from hydiff.bench.cells import INPUT, TRAINED, Cell, Level, level_of, settings_hash
+from hydiff.bench.cell_rows import settings_hash
+from hydiff.bench.cells import INPUT, Cell, Level, level_of
 from hydiff.bench.choice import SuiteChoice
 from hydiff.bench.published import PAPER
 from hydiff.bench.records import Row, Rows
 from hydiff.bench.suites import Suite, left_out, row_name
+from hydiff.bench.tuning import TRAINED
 from hydiff.methods import STAND_IN, labelled
 from hydiff.metrics import POOR
 
