@@ -23,7 +23,10 @@ QUICK = (
 )
 # files with a server, a browser, workers or a long fit that all of their tests share: they come
 # first, so that at the end of a run the processes divide short tests among themselves
-LONG = "view docs remote_workers bench scene hostile fused torture viewer serving train"
+LONG = (
+    "view docs remote_workers bench bench_cells bench_tables scene hostile fused torture viewer "
+    "serving train"
+)
 WITH_PRIOR = (
     "prior prior_weights prior_training few_bands docs doctor extras supply safety architecture"
 )
