@@ -132,6 +132,18 @@ def stripes():
     return observed
 
 
+@pytest.fixture
+def cube(tiny):
+    """(5, 16, 16), for networks."""
+    return tiny[:5, :16, :16]
+
+
+@pytest.fixture
+def observed(stripes):
+    """The gaps of `cube`: (16, 16)."""
+    return stripes[:16, :16]
+
+
 @pytest.fixture(autouse=True)
 def _safe_path_stays_inside():
     """The command line sets it for its workers; tests that start Python must not see it."""

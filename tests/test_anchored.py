@@ -18,16 +18,6 @@ from hydiff.methods.anchored import Anchored, anchored
 SMALL = {"channels": 4, "scales": 2, "steps": 3, "device": "cpu"}
 
 
-@pytest.fixture
-def cube(tiny):
-    return tiny[:5, :16, :16]
-
-
-@pytest.fixture
-def observed(stripes):
-    return stripes[:16, :16]
-
-
 def fill(cube, observed, **options):
     return hydiff.fill(cube, observed, method="anchored", **SMALL | options)
 

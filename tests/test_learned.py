@@ -18,16 +18,6 @@ SMALL = {"channels": 4, "scales": 2, "steps": 3, "device": "cpu"}
 each_method = pytest.mark.parametrize("method", LEARNED)
 
 
-@pytest.fixture
-def cube(tiny):
-    return tiny[:5, :16, :16]
-
-
-@pytest.fixture
-def observed(stripes):
-    return stripes[:16, :16]
-
-
 def fill(cube, observed, method="hydiff-ei", **options):
     return hydiff.fill(cube, observed, method=method, **SMALL | options)
 

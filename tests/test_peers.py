@@ -34,16 +34,6 @@ each_peer = pytest.mark.parametrize("method", SMALL)
 PARTS = (nn.Conv2d, nn.BatchNorm2d)
 
 
-@pytest.fixture
-def cube(tiny):
-    return tiny[:5, :16, :16]
-
-
-@pytest.fixture
-def observed(stripes):
-    return stripes[:16, :16]
-
-
 def fill(cube, observed, method, **options):
     return hydiff.fill(cube, observed, method=method, device="cpu", **SMALL[method] | options)
 
