@@ -60,38 +60,75 @@ def fit_covariances(
     most: largest number of kinds of covariances, None = no limit; less important components use
     a kind of the others.
     """
-    widest = 2 * ndimage.distance_transform_edt(~complete).max() if not complete.all() else 0
-    longest = min(int(np.clip(widest, *LAGS)), max(complete.shape) - 1)
-    if longest == 0:  # a single pixel
-        return [Covariance(orders[0], inf, 0.0, 0.0)] * len(z)
+    return fit_to_windows([(z, complete)], orders, reaches, most)
+
+
+def fit_to_windows(
+    windows: Sequence[tuple[Floats, Bools]],
+    orders: Sequence[float] = ORDERS,
+    reaches: Sequence[float] = REACHES,
+    most: int | None = None,
+) -> list[Covariance]:
+    """Return the covariances of fields that are known in windows of a scene.
+
+    windows: z (K, H, W) and complete (H, W) of each; pairs of pixels are within a window.
+    Other arguments are as in `fit_covariances`.
+    """
+    longest = max(_longest_lag(complete) for _, complete in windows)
+    if longest == 0:  # single pixels
+        return [Covariance(orders[0], inf, 0.0, 0.0)] * len(windows[0][0])
     down, right = lags_within(longest)
-    curves, pairs = variogram(z, complete, down, right)
+    squares, pairs = _sums(windows, down, right)
     # lags of similar length, in all directions
     ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)
-
-    def by_ring(values: Floats) -> Floats:
-        return np.bincount(ring, pairs * values)[enough] / total[enough]
-
     total = np.bincount(ring, pairs)
     enough = total >= 20
     if not enough.any():
-        return [Covariance(orders[0], inf, 0.0, float(v)) for v in z[:, complete].var(axis=1)]
-    length = by_ring(np.hypot(down, right))
+        known = np.concatenate([z[:, complete] for z, complete in windows], axis=1)
+        return [Covariance(orders[0], inf, 0.0, float(v)) for v in known.var(axis=1)]
+
+    def by_ring(sums: Floats) -> Floats:
+        return np.bincount(ring, sums)[enough] / total[enough]
+
+    length = by_ring(pairs * np.hypot(down, right))
     shapes = {
-        (s, reach): by_ring(model_variogram(s, reach, longest))
+        (s, reach): by_ring(pairs * model_variogram(s, reach, longest))
         for s in orders
         for reach in reaches
         if s < 2 or reach < inf
     }
     lags = np.bincount(ring)[enough]
-    measured = [_Curve.of(by_ring(curve), length, lags) for curve in curves]
-    fits = [_fit_one(by_length, shapes) for by_length in measured]
+    return _fits_of([_Curve.of(by_ring(sums), length, lags) for sums in squares], shapes, most)
+
+
+def _longest_lag(complete: Bools) -> int:
+    """Return the longest lag in px that matters in a window: the width of its widest gap."""
+    widest = 2 * ndimage.distance_transform_edt(~complete).max() if not complete.all() else 0
+    return min(int(np.clip(widest, *LAGS)), int(max(complete.shape)) - 1)
+
+
+def _sums(
+    windows: Sequence[tuple[Floats, Bools]], down: Ints, right: Ints
+) -> tuple[Floats, Floats]:
+    """Return half the sum of squared differences in all windows, by lag (K, lags), and the number
+    of pairs (lags,)."""
+    sums, count = np.zeros((len(windows[0][0]), len(down))), np.zeros(len(down))
+    for z, complete in windows:
+        curves, pairs = variogram(z, complete, down, right)
+        sums += pairs * curves
+        count += pairs
+    return sums, count
+
+
+def _fits_of(curves: Sequence[_Curve], shapes: Shapes, most: int | None) -> list[Covariance]:
+    """Return the covariances that best fit some variograms, of `most` kinds at most."""
+    fits = [_fit_one(curve, shapes) for curve in curves]
     if most is None:
         return fits
     kinds = leading_kinds(fits)[:most]
     return [
-        c if c.kind in kinds or c.sill == 0 else _of_a_kind(by_length, shapes, kinds)
-        for c, by_length in zip(fits, measured, strict=True)
+        c if c.kind in kinds or c.sill == 0 else _of_a_kind(curve, shapes, kinds)
+        for c, curve in zip(fits, curves, strict=True)
     ]
 
 

@@ -8,26 +8,25 @@ an interruption.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import ndimage
 
-from hydiff.cube import Array, Cube, Lazy
+from hydiff.cube import Array, Bools, Cube, Floats, Lazy
 from hydiff.gaps import rule
 from hydiff.scale.bits import reserve
 from hydiff.scale.tiles import Box
 from hydiff.uncertainty import error_model
-from hydiff.uncertainty.samples import DrawnGaps, error_draws
+from hydiff.uncertainty.error_model import Known
+from hydiff.uncertainty.samples import DrawnGaps, Surroundings, error_draws
+from hydiff.uncertainty.windows import divided, fitted, surrounding
 
 if TYPE_CHECKING:
     from hydiff.scale.scene import Tiled
-
-SIDE, HALO = 96, 32  # px, side of the core of a window, and width of the context around it
-MODELLED = 4  # number of windows that the error model is fitted to
-APART = 40  # px between them in the fit, the largest distance of a variogram
 
 
 def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
@@ -57,65 +56,56 @@ def _drawn(tiled: Tiled, filled: Cube, count: int, seed: int) -> list[Path]:
     paths = [tiled.scene.work / f"sample-{i}.f4" for i in range(count)]
     for path in paths:
         reserve(path, math.prod(filled.shape) * np.dtype(np.float32).itemsize)
-    boxes = [box for box in _cores(filled.shape[1:]) if tiled.scene.gaps[box].any()]
-    model = _model(tiled, filled, boxes) if boxes else None
-    for box in boxes:
-        window = _widened(box, filled.shape[1:])
-        inside = [
-            slice(s.start - a.start, s.stop - a.start) for s, a in zip(box, window, strict=True)
-        ]
-        corner = (window[0].start, window[1].start)
-        at, draw = error_draws(_gaps(tiled, filled, window), seed, model, corner)
+    sources = Sources(tiled, filled, filled.good_bands & tiled.scene.observed.some())
+    model, complete = sources.model(), sources.complete()
+    distance = ndimage.distance_transform_edt(~complete)
+    for box in (b for b in divided(complete.shape) if tiled.filled.box(b).any()):
+        place = surrounding(box, distance)
+        surroundings = Surroundings(complete[place], place, box)
+        at, draw = error_draws(sources.gaps(box), seed, model, surroundings)
         error = np.zeros((filled.bands, *at.shape), np.float32)
         for number, path in enumerate(paths):
             error[:, at] = draw(number)
             # mapped for this window only: mapped pages stay in memory
             file = np.memmap(path, np.float32, "r+", shape=filled.shape)
-            file[:, *box] = error[:, *inside]
+            file[:, *box] = error
             del file
     return paths
 
 
-def _widened(box: Box, shape: Sequence[int]) -> Box:
-    """Return a box widened by HALO on each side, within the scene."""
-    rows, cols = (
-        slice(max(s.start - HALO, 0), min(s.stop + HALO, n))
-        for s, n in zip(box, shape, strict=True)
-    )
-    return rows, cols
+class Sources(NamedTuple):
+    """What the errors of a filled scene are drawn from, read box by box."""
 
+    tiled: Tiled
+    cube: Cube  # filled
+    good: Bools  # (bands,) those that the components describe
 
-def _cores(shape: Sequence[int]) -> Iterator[Box]:
-    """Return the boxes of at most SIDE px that cover an image (rows, cols)."""
-    rows, cols = ([slice(a, min(a + SIDE, n)) for a in range(0, n, SIDE)] for n in shape)
-    return ((row, col) for row in rows for col in cols)
+    def known(self, box: Box) -> Known:
+        """Return the values of a box, NaN where an entry was neither measured nor filled."""
+        observed = self.tiled.scene.observed.box(box)
+        values = np.asarray(self.cube.values[slice(0, self.cube.bands), *box], np.float64)
+        return Known(np.where(observed | self.tiled.filled.box(box), values, np.nan), observed)
 
+    def gaps(self, box: Box) -> DrawnGaps:
+        """Return the filled entries of a box, with everything needed to draw their errors."""
+        sigma, bands = self.tiled.sigma, slice(0, self.cube.bands)
+        bars = None if sigma is None else np.asarray(sigma[bands, *box], np.float64)
+        drawn = self.tiled.filled.box(box)
+        return DrawnGaps(*self.known(box), drawn, bars, self.good, self.noise)
 
-def _gaps(tiled: Tiled, filled: Cube, box: Box) -> DrawnGaps:
-    """Return the filled entries of a box, with everything needed to draw their errors."""
-    scene, bands = tiled.scene, slice(0, filled.bands)
-    observed, drawn = scene.observed.box(box), tiled.filled.box(box)
-    values = np.asarray(filled.values[bands, *box], np.float64)
-    values = np.where(observed | drawn, values, np.nan)
-    sigma = None if tiled.sigma is None else np.asarray(tiled.sigma[bands, *box], np.float64)
-    good = filled.good_bands & scene.observed.some()
-    return DrawnGaps(values, observed, drawn, sigma, good, np.asarray(tiled.decided.sigma_y))
+    @property
+    def noise(self) -> Floats:
+        """(bands,) std of the noise."""
+        return np.asarray(self.tiled.decided.sigma_y, np.float64)
 
+    def model(self) -> error_model.ErrorModel:
+        """Fit the error model to some windows of the scene."""
+        windows = fitted(self.cube.shape[1:], lambda box: bool(self.tiled.filled.box(box).any()))
+        return error_model.fit([self.known(box) for box in windows], self.good, self.noise)
 
-def _model(tiled: Tiled, filled: Cube, boxes: Sequence[Box]) -> error_model.ErrorModel:
-    """Fit the error model to a few windows spread over the scene, placed next to each other."""
-    selected = [boxes[round(i)] for i in np.linspace(0, len(boxes) - 1, min(MODELLED, len(boxes)))]
-    parts = [_gaps(tiled, filled, box) for box in selected]
-    rows = max(part.values.shape[1] for part in parts)
-
-    def side_by_side(arrays: Sequence[Array], blank: float) -> Array:
-        """Join arrays (bands, rows, cols) along the columns, and APART blank columns after each."""
-        size = [((0, 0), (0, rows - a.shape[1]), (0, APART)) for a in arrays]
-        padded = (np.pad(a, s, constant_values=blank) for a, s in zip(arrays, size, strict=True))
-        return np.concatenate(list(padded), axis=2)
-
-    values, observed = (
-        side_by_side([p.values for p in parts], np.nan),
-        side_by_side([p.observed for p in parts], False),
-    )
-    return error_model.fit(values, observed, parts[0].good, parts[0].sigma_y)
+    def complete(self) -> Bools:
+        """(rows, cols) `complete_pixels` of the scene."""
+        observed, filled = self.tiled.scene.observed, self.tiled.filled
+        measured = ((band, observed.plane(band)) for band, good in enumerate(self.good) if good)
+        planes = ((plane, plane | filled.plane(band)) for band, plane in measured)
+        return error_model.complete_pixels(self.cube.shape[1:], planes)

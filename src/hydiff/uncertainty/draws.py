@@ -24,8 +24,7 @@ from hydiff.maths.variogram import LEAST_NUGGET, Covariance, Kind
 from hydiff.methods.classical import filtered, laplacian_eigenvalues
 from hydiff.methods.membranes import factor_of, laplacian
 from hydiff.methods.smooth import EXACT, exact_variance
-
-Window = tuple[slice, slice]  # rows and columns of a scene
+from hydiff.uncertainty.windows import Window
 
 BLOCK = 32  # px: white noise is drawn in blocks of the scene's grid, each with its own key
 POOL = 1 << 20  # length of the row of normals that white noise is taken from

@@ -5,6 +5,7 @@ Letters: C bands, K components; spectra are whitened by `weight`, as in `methods
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Floats
 from hydiff.maths import subspace
-from hydiff.maths.variogram import Covariance, fit_covariances
+from hydiff.maths.variogram import Covariance, fit_to_windows
 from hydiff.methods.smooth import whitening
 
 COMPONENTS = 24  # as in `smooth`
@@ -37,52 +38,80 @@ class ErrorModel(NamedTuple):
     noise_edge: float  # noise variance of a component, at most; 0 without noise
 
 
-def complete_pixels(values: Floats, observed: Bools, good: Bools) -> Bools:
-    """(H, W) pixels that keep enough of the good bands (C,) to determine their spectrum.
+class Known(NamedTuple):
+    """The data of a window that the model is fitted to; (C, H, W)."""
 
-    values: (C, H, W); a pixel with NaN, an entry that was neither measured nor filled, is excluded.
+    values: Floats  # where measured or filled, else NaN
+    observed: Bools
+
+    def complete(self, good: Bools) -> Bools:
+        """(H, W) `complete_pixels`, given the good bands (C,)."""
+        bands = np.flatnonzero(good)  # band by band, as a copy of the cube would be slow
+        planes = ((self.observed[band], np.isfinite(self.values[band])) for band in bands)
+        return complete_pixels(self.observed.shape[1:], planes)
+
+
+def complete_pixels(shape: Sequence[int], planes: Iterable[tuple[Bools, Bools]]) -> Bools:
+    """(H, W) pixels that keep enough of the good bands to determine their spectrum.
+
+    planes: of each good band, where it was measured, and where it was measured or filled.
     """
-    count, known = np.zeros(values.shape[1:], int), np.ones(values.shape[1:], bool)
-    for band in np.flatnonzero(good):  # by band, as a copy of the cube would be slow
-        count += observed[band]
-        known &= np.isfinite(values[band])
-    enough: Bools = count >= max(1, min(KEPT * good.sum(), count.max(initial=0)))
-    return enough & known
+    count, complete, bands = np.zeros(shape, int), np.ones(shape, bool), 0
+    for observed, known in planes:
+        count += observed
+        complete &= known
+        bands += 1
+    enough: Bools = count >= max(1, min(KEPT * bands, count.max(initial=0)))
+    return enough & complete
 
 
-def fit(values: Floats, observed: Bools, good: Bools, sigma_y: Floats) -> ErrorModel:
-    """Fit the model to a cube (C, H, W).
+def fit(windows: Sequence[Known], good: Bools, sigma_y: Floats) -> ErrorModel:
+    """Fit the model to windows of a scene.
 
-    values: measured where observed, else filled.
     good: (C,) bands that the components describe, each observed somewhere.
     sigma_y: (C,) noise std, in the unit of the values.
     """
-    weight, C = whitening(sigma_y), len(values)
+    weight, C = whitening(sigma_y), len(good)
     noise: Floats = (weight * sigma_y) ** 2
-    spread = np.array(
-        [_variance(band, flags) for band, flags in zip(values, observed, strict=True)]
-    )
+    spread = np.array([_variance(windows, band) for band in range(C)])
     left: Floats = weight**2 * spread - noise
     basis, variance, covariances, edge = np.zeros((C, 0)), np.zeros(0), [], 0.0
-    complete = complete_pixels(values, observed, good)
-    if complete.any():
-        spectra = values[np.flatnonzero(good)[:, None], *np.nonzero(complete)]
+    masks = [window.complete(good) for window in windows]
+    known = [(window, mask) for window, mask in zip(windows, masks, strict=True) if mask.any()]
+    if known:
+        rows = np.flatnonzero(good)[:, None]
+        spectra = np.concatenate([w.values[rows, *np.nonzero(m)] for w, m in known], axis=1)
         spectra *= weight[good, None]
-        space = _with_signs(subspace.fit(spectra, np.ones(spectra.shape, bool), COMPONENTS))
-        z = np.zeros((space.basis.shape[1], *complete.shape))
-        z[:, complete] = space.project(spectra)
-        covariances = fit_covariances(z, complete, ORDERS, REACHES, KINDS)
+        flags = np.concatenate([w.observed[rows, *np.nonzero(m)] for w, m in known], axis=1)
+        space = _with_signs(subspace.fit(spectra, flags, COMPONENTS))
+        z = space.project(spectra)
+        some = np.flatnonzero(~flags.all(axis=0))
+        z[:, some] = subspace.regress(spectra[:, some], flags[:, some], space)[0]
+        fields = _on_grids(z, [complete for _, complete in known])
+        covariances = fit_to_windows(fields, ORDERS, REACHES, KINDS)
         basis, variance = np.zeros((C, len(z))), space.variance
         basis[good] = space.basis
-        residual = spectra - space.reconstruct(z[:, complete])
+        residual = spectra - space.reconstruct(z)
         # the rest of the noise is in the components
         residual_noise = noise[good] * (1 - (space.basis**2).sum(axis=1))
-        left[good] = (residual**2).mean(axis=1) - residual_noise
+        count = flags.sum(axis=1)
+        residual_var = (residual**2).sum(axis=1, where=flags) / np.maximum(count, 1)
+        left[good] = np.where(count > 0, residual_var - residual_noise, left[good])
         if noise.any():  # Marchenko and Pastur, as in `smooth`
-            edge = float((1 + np.sqrt(good.sum() / complete.sum())) ** 2)
+            edge = float((1 + np.sqrt(good.sum() / z.shape[1])) ** 2)
     minimum = LEAST * float((weight**2 * spread).mean()) + np.finfo(float).tiny
     left = np.maximum(left, minimum)
     return ErrorModel(weight, basis, variance, tuple(covariances), left, noise, edge)
+
+
+def _on_grids(z: Floats, masks: Sequence[Bools]) -> list[tuple[Floats, Bools]]:
+    """Return the coordinates (K, n) of the pixels of all masks as planes (K, H, W) of each."""
+    fields, ends = [], np.cumsum([mask.sum() for mask in masks])
+    for part, mask in zip(np.split(z, ends[:-1], axis=1), masks, strict=True):
+        planes = np.zeros((len(z), *mask.shape))
+        planes[:, mask] = part
+        fields.append((planes, mask))
+    return fields
 
 
 def _with_signs(space: subspace.Subspace) -> subspace.Subspace:
@@ -92,6 +121,7 @@ def _with_signs(space: subspace.Subspace) -> subspace.Subspace:
     return space._replace(basis=space.basis * sign)
 
 
-def _variance(band: Floats, observed: Bools) -> float:
+def _variance(windows: Sequence[Known], band: int) -> float:
     """Return the variance of the observed entries of a band; 0 without any."""
-    return float(band[observed].var()) if observed.any() else 0.0
+    known = np.concatenate([values[band][observed[band]] for values, observed in windows])
+    return float(known.var()) if len(known) else 0.0

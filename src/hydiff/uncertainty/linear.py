@@ -14,10 +14,16 @@ import numpy as np
 
 from hydiff.cube import Bools, Floats
 from hydiff.result import Result
-from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import Systems, floored
 from hydiff.uncertainty.error_model import ErrorModel
-from hydiff.uncertainty.samples import DrawnGaps, gaps_of, mixing_of, systems_of
+from hydiff.uncertainty.samples import (
+    DrawnGaps,
+    Surroundings,
+    gaps_of,
+    mixing_of,
+    model_of,
+    systems_of,
+)
 
 Weights = Mapping[int, Floats]  # band → (rows, cols) weights of its entries
 
@@ -56,10 +62,10 @@ def _one_entry(weights: Weights, sigma: Floats | None) -> float | None:
 def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
     """Return a function that computes the variance of a linear function of the filled entries."""
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
-    model = error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
-    systems = systems_of(gaps, model)
-    window = slice(0, at.shape[0]), slice(0, at.shape[1])
-    mixing = mixing_of(gaps, model, at, window, systems)
+    model = model_of(gaps)
+    surroundings = Surroundings.of_cube(gaps)
+    systems = systems_of(surroundings.complete, model)
+    mixing = mixing_of(gaps, model, at, surroundings, systems)
     field = field_variance(systems, model)
 
     def variance(weights: Weights) -> float:

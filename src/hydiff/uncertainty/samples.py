@@ -20,13 +20,13 @@ from hydiff.maths.gaussian import patterns
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import (
     Systems,
-    Window,
     kriging_error,
     kriging_variance,
     white,
     white_planes,
 )
 from hydiff.uncertainty.error_model import ErrorModel
+from hydiff.uncertainty.windows import Window, fitted
 
 if TYPE_CHECKING:
     from hydiff.result import Result
@@ -95,24 +95,51 @@ class ErrorDraws(NamedTuple):
     draw: Callable[[int], Array]  # sample number → errors (C, n), 0 for entries that do not vary
 
 
+class Surroundings(NamedTuple):
+    """A window of a scene, and the pixels around it from which its gaps are kriged."""
+
+    complete: Bools  # (H, W) `error_model.complete_pixels` of the window and around it
+    place: Window  # of these pixels in the scene
+    window: Window  # its place in the scene
+
+    @classmethod
+    def of_cube(cls, gaps: DrawnGaps) -> Surroundings:
+        """Return those of a cube, beyond which there is nothing."""
+        complete = error_model.Known(gaps.values, gaps.observed).complete(gaps.good)
+        everything = slice(0, complete.shape[0]), slice(0, complete.shape[1])
+        return cls(complete, everything, everything)
+
+    def around(self, at: Bools) -> Bools:
+        """(H, W) mask that is False around the mask `at` of the window."""
+        starts = [(w.start - p.start) for w, p in zip(self.window, self.place, strict=True)]
+        mask = np.zeros(self.complete.shape, bool)
+        mask[tuple(slice(a, a + n) for a, n in zip(starts, at.shape, strict=True))] = at
+        return mask
+
+
 def error_draws(
-    gaps: DrawnGaps, seed: int, model: ErrorModel | None = None, corner: tuple[int, int] = (0, 0)
+    gaps: DrawnGaps,
+    seed: int,
+    model: ErrorModel | None = None,
+    surroundings: Surroundings | None = None,
 ) -> ErrorDraws:
     """Return draws of the error of a fill, which are the same for any part of a scene.
 
     Without error bars the draws have the standard deviation of the model.
-    model: of the scene, if the gaps are in a window of it, whose first pixel lies at `corner`.
+    model, surroundings: of the scene, if the gaps are in a window of it.
     """
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
     if not at.any():
         return ErrorDraws(at, lambda number: np.zeros((len(gaps.values), 0)))
-    model = model or error_model.fit(gaps.values, gaps.observed, gaps.good, gaps.sigma_y)
-    window = slice(corner[0], corner[0] + at.shape[0]), slice(corner[1], corner[1] + at.shape[1])
-    systems = systems_of(gaps, model)
-    complete = systems.complete
-    kriged = bool((at & ~complete).any() or model.noise_edge)
-    krige = kriging_error(systems, model.covariances, at)
-    mixing = mixing_of(gaps, model, at, window, systems)
+    model = model or model_of(gaps)
+    complete, place, window = surroundings = surroundings or Surroundings.of_cube(gaps)
+    systems, wide_at = systems_of(complete, model), surroundings.around(at)
+    is_complete = complete[wide_at]
+    complete_at = at.copy()
+    complete_at[at] = is_complete
+    kriged = bool(not is_complete.all() or model.noise_edge)
+    krige = kriging_error(systems, model.covariances, wide_at)
+    mixing = mixing_of(gaps, model, at, surroundings, systems)
     measured_var = (
         model.left * model.noise / (model.left + model.noise)
     )  # of the residual, given the data
@@ -123,9 +150,9 @@ def error_draws(
     K = len(model.variance)
 
     def draw(number: int) -> Array:
-        v, w = np.split(white_planes(seed, (number, FIELD), 2 * K, window), 2)
-        u = w[:, at]  # texture of the pixels that are not complete
-        u[:, complete[at]] = white(seed, (number, TEXTURE), K, window, at & complete)
+        v, w = np.split(white_planes(seed, (number, FIELD), 2 * K, place), 2)
+        u = w[:, wide_at]  # texture of the pixels that are not complete
+        u[:, is_complete] = white(seed, (number, TEXTURE), K, window, complete_at)
         z = mixing(krige(v, w) if kriged else 0.0, u)
         error: Array = basis @ z.astype(np.float32)
         error *= scale
@@ -135,9 +162,16 @@ def error_draws(
     return ErrorDraws(at, draw)
 
 
-def systems_of(gaps: DrawnGaps, model: ErrorModel) -> Systems:
+def model_of(gaps: DrawnGaps) -> ErrorModel:
+    """Return the error model of a cube, fitted to the same windows as that of a scene by tiles."""
+    filled: Bools = np.asarray((gaps.drawn & ~gaps.observed).any(axis=0))
+    windows = fitted(filled.shape, lambda window: bool(filled[window].any()))
+    known = [error_model.Known(gaps.values[:, *at], gaps.observed[:, *at]) for at in windows]
+    return error_model.fit(known, gaps.good, gaps.sigma_y)
+
+
+def systems_of(complete: Bools, model: ErrorModel) -> Systems:
     """Return the systems of the kriging whose errors are drawn: everywhere if there is noise."""
-    complete = error_model.complete_pixels(gaps.values, gaps.observed, gaps.good)
     return Systems(complete, everywhere=model.noise_edge > 0)
 
 
@@ -161,28 +195,31 @@ class Mixing(NamedTuple):
 
 
 def mixing_of(
-    gaps: DrawnGaps, model: ErrorModel, at: Bools, window: Window, systems: Systems
+    gaps: DrawnGaps, model: ErrorModel, at: Bools, surroundings: Surroundings, systems: Systems
 ) -> Mixing:
-    """Return how the errors at the pixels `at` (H, W) are mixed; systems: `systems_of` the gaps.
+    """Return how the errors at the pixels `at` of a window are mixed.
+
+    systems: `systems_of` the surroundings.
 
     A pixel that keeps no band has the error of kriging, and texture.  One that keeps all bands has
     the error that the noise causes.  Others have the covariance of their spectrum given the bands
     that they keep, under a Gaussian model.
     """
-    complete = systems.complete
+    wide_at = surroundings.around(at)
     nugget = np.array([c.nugget for c in model.covariances])[:, None]
     nugget, edge = np.maximum(nugget, model.noise_edge), model.noise_edge
     texture = nugget - edge
     known = gaps.observed[:, at] & gaps.good[:, None]
     keeps_some, keeps_all = known.any(axis=0), known[gaps.good].all(axis=0)
-    is_complete = complete[at]  # neighbours add no information there
+    is_complete = systems.complete[wide_at]  # neighbours add no information there
     noisy = texture * edge / np.maximum(nugget, 1e-300)
     field = np.where(is_complete, np.where(keeps_all, edge / np.maximum(nugget, 1e-300), 0.0), 1.0)
     shares = np.where(is_complete, np.where(keeps_all, np.sqrt(noisy), 1.0), np.sqrt(texture))
     partial = np.flatnonzero(keeps_some & ~keeps_all)
     if gaps.sigma is None and not len(partial):
         return Mixing(field, shares, [], None)
-    variance = kriging_variance(systems, model.covariances, window)[:, at] + texture
+    place = surroundings.place
+    variance = kriging_variance(systems, model.covariances, place)[:, wide_at] + texture
     variance = np.where(is_complete, model.variance[:, None], variance)
     spread = np.sqrt(model.basis**2 @ variance + model.left[:, None])
     unit = np.where(is_complete, 1.0, np.sqrt(variance))[:, partial]
