@@ -230,7 +230,10 @@ def _valid_after(source: Path, cube: Cube) -> Values | None:
 
 def _compacted(path: Path, change: tiff.Change) -> None:
     """Lay out the pages of a file again, unless it holds no unused or outdated bytes."""
-    file = structure(path)
+    try:
+        file = structure(path)
+    except CubeFormatError as error:
+        raise _not_stored(path, "pages") from error
     statistics = any("STATISTICS_" in text for text in file.metadata())
     if file.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not statistics:
         return
