@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -110,11 +111,12 @@ def fill(
         ),
     ],
     output: Annotated[
-        Path | None,
+        str | None,  # a Path loses the / that makes it a folder
         typer.Option(
             "-o",
             "--output",
-            help="File to write (required); a folder for several inputs.",
+            metavar="<path>",
+            help="File to write (required); a folder for several inputs, or if it ends with /.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -134,10 +136,19 @@ def fill(
     request = _request(way, options)
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
     paths = batch.inputs_of(inputs)
-    if len(paths) > 1 or batch.is_pattern(inputs[0]) or plan.is_plain_folder(output):
-        _fill_many(paths, output, request, limits, way)
+    several = len(paths) > 1 or batch.is_pattern(inputs[0])
+    if several or plan.is_plain_folder(Path(output)) or _names_folder(output, paths[0]):
+        _fill_many(paths, Path(output), request, limits, way)
     else:
-        _fill_one(paths[0], output, request, limits, way)
+        _fill_one(paths[0], Path(output), request, limits, way)
+
+
+def _names_folder(output: str, source: Path) -> bool:
+    """Return whether an output ends as folders do, and is no product that is stored as one."""
+    from hydiff.io import suffixes
+
+    is_product = source.is_dir() or Path(output).suffix.lower() in suffixes()
+    return output.endswith(("/", os.sep)) and not is_product
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:

@@ -8,6 +8,7 @@ replaced, so that everything else in the file stays as it is.
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -328,7 +329,7 @@ def _recognise(path: Path) -> str:
     if path.is_dir():
         raise CubeFormatError(
             f"{path}: is a folder, but neither a Zarr store nor an EnMAP product with its "
-            "METADATA.XML; name a file in it"
+            f"METADATA.XML; name a file in it{_pattern(path)}"
         )
     if path.suffix.lower() in suffixes():
         return suffixes()[path.suffix.lower()]
@@ -337,6 +338,12 @@ def _recognise(path: Path) -> str:
         f"{path}: of no format known here ({known}); an ENVI file needs its .hdr beside it, "
         "others should be converted to one of these"
     )
+
+
+def _pattern(folder: Path) -> str:
+    """Return the hint that a pattern fills the files of a folder, by their most common suffix."""
+    ends = Counter(p.suffix for p in sorted(folder.iterdir()) if p.suffix.lower() in suffixes())
+    return "".join(f", or fill all by '{folder}/*{end}'" for end, _ in ends.most_common(1))
 
 
 def format_for(cube: Cube, path: Path) -> str:
