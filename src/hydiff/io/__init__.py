@@ -19,7 +19,7 @@ import numpy as np
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.flags import MASK
-from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality, raster, vectors
+from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
@@ -87,6 +87,9 @@ class Format(Protocol):
     def rewrite(self, source: Path, path: Path, cube: Cube) -> list[Path]:
         """Copy `source` to `path` and replace the entries that differ from those of `cube`."""
 
+    def keeps_mark(self, source: Path | None, path: Path) -> bool:
+        """Return whether the file that is written states that its cube is filled."""
+
 
 def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -> Cube:
     """Open a cube; its values (bands, rows, cols) stay on disk until they are indexed.
@@ -152,10 +155,10 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
     """Raise BadValue if the file could not record that it is filled, unless `unmarked` is True."""
-    if unmarked or format_for(cube, path) != "npz" or npz.becomes_archive(cube.path, path):
+    if unmarked or _module(format_for(cube, path)).keeps_mark(cube.path, path):
         return
     raise BadValue(
-        f"{path}: a .npy file has no place to say that it is filled, and would pass for a "
+        f"{path}: its format has no place to say that it is filled, so it would pass for a "
         f"measurement; name it {path.stem}.npz, or allow it with `unmarked=True`"
     )
 

@@ -21,10 +21,11 @@ from hydiff.io.gdal import create, open_alone, open_described, structure
 from hydiff.io.geotiff_masks import Validity, plane, validity, window
 from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
 from hydiff.io.maps import crs_of
-from hydiff.io.marks import tag
+from hydiff.io.marks import always, tag
 from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
+keeps_mark = always
 DTYPES = (*INTEGERS, "float32", "float64")
 # TIFF's numbers of none, LZW, deflate, packbits, LZMA and Zstandard.
 LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)

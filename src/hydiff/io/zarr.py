@@ -28,6 +28,7 @@ from hydiff.io.sidecar import plain
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SUFFIXES = (".zarr",)
+keeps_mark = marks.always
 METADATA = ("zarr.json", ".zgroup", ".zarray")
 DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
@@ -350,8 +351,7 @@ def _layer(group: Any, array: Any, name: str) -> Any:
     """Create an empty array for a layer, with the axes and chunks of the cube, and link to it."""
     label, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
     attributes, dims = plain(marks.about(name, array.attrs)), list(_dims(array)) or None
-    if version == 2 and dims:
-        attributes["_ARRAY_DIMENSIONS"] = dims
+    attributes |= {"_ARRAY_DIMENSIONS": dims} if version == 2 and dims else {}
     array.attrs["ancillary_variables"] = marks.linked(
         array.attrs.get("ancillary_variables", ""), label
     )
