@@ -33,7 +33,6 @@ METADATA = ("zarr.json", ".zgroup", ".zarray")
 DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
 SIDE = 64  # rows and cols of a chunk, which holds all bands: it suits spectra as well as tiles
-MAPPING = "spatial_ref"
 
 Block = tuple[slice, slice, slice]  # bands, rows, cols
 
@@ -141,12 +140,12 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
     check_dtype(cube.dtype, DTYPES, "Zarr")
     floats = cube.dtype.kind == "f"
     group = zarr.create_group(path, zarr_format=3)
-    coordinates = _coordinates(cube)
+    coordinates = variables.coordinates(cube)
     attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
     if (scale := scaling(cube.attrs, cube.bands)) is not None:
         attrs |= zip(SCALING, ([number(x) for x in values] for values in scale), strict=True)
     if cube.crs is not None:
-        attrs["grid_mapping"] = MAPPING
+        attrs["grid_mapping"] = variables.MAPPING
     if cube.nodata is not None and not floats:
         fits = representable(cube.nodata, cube.dtype)  # xarray cannot decode other numbers
         attrs |= {"_FillValue": int(cube.nodata)} if fits else {"nodata": cube.nodata}
@@ -282,7 +281,7 @@ def _map(
     arrays: Mapping[str, Any], attrs: Mapping[str, Any]
 ) -> tuple[str | None, tuple[float, ...] | None]:
     """Return CRS and transform from rioxarray's variable with `crs_wkt` and `GeoTransform`."""
-    mapping = arrays.get(str(attrs.get("grid_mapping", MAPPING)))
+    mapping = arrays.get(str(attrs.get("grid_mapping", variables.MAPPING)))
     attributes = {} if mapping is None else mapping.attrs
     return attributes.get("crs_wkt"), maps.from_gdal(str(attributes.get("GeoTransform", "")))
 
@@ -371,30 +370,3 @@ def _layer(group: Any, array: Any, name: str) -> Any:
 def _version(array: Any) -> int:
     """Return the version of the Zarr format that the array is stored in."""
     return int(array.metadata.zarr_format)
-
-
-Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
-
-
-def _coordinates(cube: Cube) -> dict[str, Coordinate]:
-    """Return, by name, the dimensions, values and attributes of the coordinates to write."""
-    coordinates: dict[str, Coordinate] = {}
-    units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
-    for name, data, attributes in (
-        ("wavelength", cube.wavelengths, units),
-        ("fwhm", cube.fwhm, units),
-        ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
-    ):
-        if data is not None:
-            coordinates[name] = (("band",), np.asarray(data), attributes)
-    if cube.transform is None and cube.crs is None:
-        return coordinates
-    mapping = {} if cube.crs is None else {"crs_wkt": cube.crs}
-    if cube.transform is not None:
-        a, b, c, d, e, f = cube.transform
-        mapping["GeoTransform"] = " ".join(repr(float(end)) for end in (c, a, b, f, d, e))
-        if b == d == 0:
-            coordinates["y"] = (("y",), f + e * (np.arange(cube.shape[1]) + 0.5), {})
-            coordinates["x"] = (("x",), c + a * (np.arange(cube.shape[2]) + 0.5), {})
-    coordinates[MAPPING] = ((), np.array(0, np.int64), mapping)
-    return coordinates
