@@ -287,6 +287,14 @@ def test_flags_of_another_cube_are_refused(result, tmp_path):
         provenance.companions(tmp_path / "o.tif", SHAPE)
 
 
+@pytest.mark.parametrize(
+    ("far", "words"), [(8, "not tested on hidden copies"), (2, "farther from data than was tested")]
+)
+def test_a_fill_without_any_test_is_not_compared_with_one(far, words):
+    texts = flags.shares({"filled": 8, "beyond_validated_distance": far})
+    assert len(texts) == 1 and texts[0].startswith(f"{100 * far / 8:.3g} % {words}")
+
+
 def test_the_command_line_names_the_shares_and_a_pattern_leaves_the_layers_out(result, tmp_path):
     result.save(tmp_path / "o.bil")
     share = 100 * has(result.flags, flags.FROM_BANDS).sum() / result.filled.sum()
