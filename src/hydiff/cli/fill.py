@@ -23,6 +23,7 @@ from hydiff.cli.terminal import (
     print_event,
     print_json,
     print_left,
+    print_preview,
     print_summary,
     progress_bar,
 )
@@ -258,7 +259,8 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
     )
     clock = Clock(way)
     if way.dry_run:
-        print_json(preview(plan, clock.begin) | clock.facts)
+        facts = preview(plan, clock.begin)
+        print_json(facts | clock.facts) if way.json else print_preview(facts)
         return
     state = (provenance.checkpoint_path(plan.output), provenance.tiles_path(plan.output))
     with (
@@ -296,7 +298,11 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
     if way.dry_run:
         batch.check(paths, folder, request)
-        print_json({"method": request.method, "inputs": [str(path) for path in paths]})
+        if way.json:
+            print_json({"method": request.method, "inputs": [str(path) for path in paths]})
+        else:
+            out.print(f"would fill {len(paths)} files with {request.method}:", markup=False)
+            out.print(*paths, sep="\n", markup=False)
         return
     if way.memory is None:  # each process fills a different file: they share the memory
         limits = limits._replace(memory=limits.memory / limits.processes)
