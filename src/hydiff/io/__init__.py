@@ -64,6 +64,7 @@ FORMATS: dict[str, str] = {
 LONGEST = 1 << 40  # entries along one axis, at most
 MOST_BANDS = 1_000_000  # sensors have hundreds
 BARE = ("mat", "npz")  # formats of arrays whose axes have no names
+PRODUCTS = ("emit", "aviris", "prisma", "neon", "enmap")  # written only as copies of their source
 FOLDERS = ("zarr", "enmap")  # formats whose cube is a folder, or may be one
 
 
@@ -336,10 +337,9 @@ def _recognise(path: Path) -> str:
         )
     if path.suffix.lower() in suffixes():
         return suffixes()[path.suffix.lower()]
-    known = ", ".join(sorted(FORMATS))
     raise CubeFormatError(
-        f"{path}: of no format known here ({known}); an ENVI file needs its .hdr beside it, "
-        "others should be converted to one of these"
+        f"{path}: of no format known here ({', '.join(sorted(FORMATS))}); an ENVI file needs "
+        "its .hdr beside it, others should be converted to one of these"
     )
 
 
