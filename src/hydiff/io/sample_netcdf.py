@@ -90,7 +90,7 @@ def _of_source(cube: Cube) -> tuple[dict[str, Any], dict[str, variables.Coordina
     with parsing(cube.path, "an HDF5 file"), hdf5.open_file(cube.path) as file:
         attrs = file[variables.name_of(cube)].attrs
         texts = {key: hdf5.plain(attrs[key]) for key in TEXTS if key in attrs}
-        places = {}
+        places: dict[str, variables.Coordinate] = {}
         for key, unit in PLACES.items():
             place = file.get(f"location/{key}")
             if place is not None and place.shape == cube.shape[1:]:
