@@ -147,9 +147,11 @@ def fill(
 def _names_folder(output: str, source: Path) -> bool:
     """Return whether an output ends as folders do, and is no product that is stored as one."""
     from hydiff.io import suffixes
+    from hydiff.io.regular import exists
 
-    is_product = source.is_dir() or Path(output).suffix.lower() in suffixes()
-    return output.endswith(("/", os.sep)) and not is_product
+    if not output.endswith(("/", os.sep)) or Path(output).suffix.lower() in suffixes():
+        return False
+    return not (exists(source) and source.is_dir())
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
