@@ -241,6 +241,19 @@ def test_a_method_that_yields_nothing_fills_nothing(tiny, stripes):
     assert not hydiff.fill(tiny, method=nothing).filled.any()  # nor was there anything to fill
 
 
+def test_a_function_that_is_no_method_is_refused(tiny, stripes):
+    def without_rng(y, observed, sigma_y, settings):
+        yield hydiff.Step(1, 1, y)
+
+    def filled(y, observed, sigma_y, settings, *, rng):
+        return np.where(observed, y, 0.5)
+
+    with pytest.raises(BadValue, match=r"expected a function without_rng\(y, observed, .*rng\)$"):
+        hydiff.fill(tiny, stripes, method=without_rng)
+    with pytest.raises(BadValue, match=r"filled gave .* ndarray, expected steps: `yield Step\("):
+        hydiff.fill(tiny, stripes, method=filled)
+
+
 def test_a_torch_function_gets_tensors(tiny, stripes):
     torch = pytest.importorskip("torch")
 
@@ -273,6 +286,12 @@ def test_progress_sees_every_step(tiny, rng):
         ({"sigma_y": [1.0, 2.0]}, ShapeMismatch, "one per band"),
         ({"nodata": -5.0}, BadValue, "occurs nowhere"),
         ({"max_gap": 0}, BadValue, "max_gap"),
+        ({"max_error": "1"}, BadValue, "max_error is a positive number"),
+        ({"method": 3}, BadValue, "method = 3: expected the name of one method"),
+        ({"method": ["smooth", "linear"]}, BadValue, "expected the name of one method"),
+        ({"buffer": "2"}, BadValue, "`buffer='2'`: expected a number of pixels"),
+        ({"progress": 3}, BadValue, "progress = 3: expected a function"),
+        ({"progress": True}, BadValue, "progress = True: expected a function"),
         ({"outside": "maybe"}, UnknownName, "outside"),
         ({"observed": np.ones((3, 3), bool)}, ShapeMismatch, r"\(3, 3\)"),
         ({"observed": np.ones((24, 24))}, BadValue, "boolean"),
@@ -280,8 +299,10 @@ def test_progress_sees_every_step(tiny, rng):
     ],
 )
 def test_bad_input_is_explained(tiny, change, error, words):
+    observed = np.ones((24, 24), bool)
+    observed[3, 4] = False
     with pytest.raises(error, match=words):
-        hydiff.fill(tiny, **change)
+        hydiff.fill(tiny, **{"observed": observed} | change)
 
 
 @pytest.mark.parametrize("dtype", [complex, bool, str])

@@ -44,6 +44,30 @@ def run_cli(folder, *more):
     return command.run(*FILL, *more, cwd=folder)
 
 
+def test_a_folder_as_input_is_refused_with_the_pattern_of_its_files(granules, tmp_path):
+    (granules / "notes.txt").write_text("no image")
+    for name in ("c.TIF", "d.TIF", "e.TIF", "f.TIF", "g.TIF"):
+        (granules / name).write_bytes(b"")
+    done = command.run("fill", "granules", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 2 and "'granules/*.TIF'" in done.stderr
+    (tmp_path / "empty").mkdir()
+    done = command.run("fill", "empty", "-o", "out", cwd=tmp_path)
+    assert done.stderr.rstrip().endswith("name a file in it")
+
+
+@pytest.mark.parametrize("output", ["out/", "out.2024/"])
+def test_an_output_that_ends_as_folders_do_is_one(granules, tmp_path, output):
+    done = command.run("fill", "granules/a.tif", "-o", output, "--method", "linear", cwd=tmp_path)
+    assert done.returncode == 0 and hydiff.read(tmp_path / output / "a.tif").mark, done.stderr
+
+
+def test_a_product_that_is_a_folder_may_end_in_a_slash(granules, tmp_path):
+    for source, output in (("granules/a.tif", "out.zarr/"), ("out.zarr/", "again/")):
+        options = ("--method", "linear", "--outside", "fill")
+        done = command.run("fill", source, "-o", output, *options, cwd=tmp_path)
+        assert done.returncode == 0 and hydiff.read(tmp_path / output).mark, done.stderr
+
+
 def test_each_file_is_filled_as_by_itself_and_the_broken_one_is_named(granules, tmp_path):
     done = run_cli(tmp_path, "--method", "linear", "--outside", "fill")
     assert done.returncode == 1, done.stderr

@@ -216,8 +216,19 @@ def test_no_gaps_is_json_too_when_asked(scene):
 def test_a_dry_run_writes_nothing(scene):
     before = sorted(scene.iterdir())
     options = ["--dry-run", "--method", "smooth", "--set", "s=1.2"]
-    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", *options, cwd=scene)
-    assert json.loads(done.stdout)["settings"]["s"] == 1.2
+    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", *options, "--json", cwd=scene)
+    facts = json.loads(done.stdout)
+    assert facts["settings"]["s"] == 1.2
+    said = hydiff_("fill", "damaged.bil", "-o", "x.bil", *options, cwd=scene).stdout
+    assert said.startswith(f"would fill {facts['entries_to_fill']:,} entries with smooth\n")
+    done = hydiff_("fill", "damaged.bil", "-o", "x.bil", *options, "--tile", "12", cwd=scene)
+    assert "tiles of 12 × 12 pixels" in done.stdout
+    assert (
+        "would fill 0 entries"
+        in hydiff_("fill", "clean.bil", "-o", "x.bil", "--dry-run", cwd=scene).stdout
+    )
+    done = hydiff_("fill", "damaged.bil", "clean.bil", "-o", "out", *options, cwd=scene)
+    assert done.stdout == "would fill 2 files with smooth:\ndamaged.bil\nclean.bil\n"
     assert sorted(scene.iterdir()) == before
 
 

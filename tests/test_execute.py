@@ -210,6 +210,7 @@ def test_a_companion_of_the_output_is_not_its_input(envi, tiny):
 UNABLE = {
     "a folder that is not there": ("no/x.tif", {}, None, "not a folder"),
     "an unknown suffix": ("x.foo", {}, None, "unknown suffix"),
+    "a product of another format": ("x.h5", {}, None, r"only written as a copy.*name it x\.tif"),
     "an existing output": ("scene.tif", {}, None, "`overwrite=True`"),
     "an unknown budget": ("x.tif", {"budget": "foo"}, None, "budget"),
     "a negative noise": ("x.tif", {"sigma_y": -3.0}, None, "sigma_y"),

@@ -19,7 +19,7 @@ from hydiff.auto.folds import TrialWindow
 from hydiff.auto.recipe import Errors, KindRecipe, ReferenceRecipe, Tried
 from hydiff.auto.sources import Sourced, sources
 from hydiff.cube import Cube
-from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, ShapeMismatch
 from hydiff.io import fill_layers, provenance, uncertainty
 from hydiff.request import Request
 from hydiff.scale import batch, execute
@@ -287,6 +287,14 @@ def test_flags_of_another_cube_are_refused(result, tmp_path):
         provenance.companions(tmp_path / "o.tif", SHAPE)
 
 
+@pytest.mark.parametrize(
+    ("far", "words"), [(8, "not tested on hidden copies"), (2, "farther from data than was tested")]
+)
+def test_a_fill_without_any_test_is_not_compared_with_one(far, words):
+    texts = flags.shares({"filled": 8, "beyond_validated_distance": far})
+    assert len(texts) == 1 and texts[0].startswith(f"{100 * far / 8:.3g} % {words}")
+
+
 def test_the_command_line_names_the_shares_and_a_pattern_leaves_the_layers_out(result, tmp_path):
     result.save(tmp_path / "o.bil")
     share = 100 * has(result.flags, flags.FROM_BANDS).sum() / result.filled.sum()
@@ -317,11 +325,14 @@ def test_statistics_of_measured_pixels_are_the_same_before_and_after(scene, resu
 def test_the_uncertainty_of_the_product_is_added_in_quadrature(scene, observed, result, tmp_path):
     own = np.linspace(1.0, 8.0, SHAPE[0])
     np.savetxt(tmp_path / "u.txt", own)
+    np.save(tmp_path / "u.npy", own)
+    np.savez(tmp_path / "u.npz", own=own.astype("f4"))
     hydiff.write(np.broadcast_to(own[:, None, None], SHAPE).astype("f4"), tmp_path / "u.tif")
     hydiff.write(scene, tmp_path / "in.bil")
     io.write_mask(observed, tmp_path / "mask.npz", "observed")
     expected = np.hypot(result.sigma, own[:, None, None])
-    for given, bounds in (("u.txt", WHOLE), ("u.tif", WHOLE), ("u.txt", Limits(8e9, tile=64))):
+    lists = (("u.txt", Limits(8e9, tile=64)), ("u.npy", WHOLE), ("u.npz", WHOLE))
+    for given, bounds in (("u.txt", WHOLE), ("u.tif", WHOLE), *lists):
         words = {"observed": tmp_path / "mask.npz", "input_uncertainty": tmp_path / given}
         request = Request(method="smooth", outside="fill", settings={"error_bars": True}, **words)
         done = execute.fill_file(
@@ -381,8 +392,12 @@ def test_an_uncertainty_in_another_unit_than_the_cube_is_refused(scene, tmp_path
         hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "u.tif")
     same = replace(scene, attrs=scaled)
     assert hydiff.fill(same, method="linear", input_uncertainty=tmp_path / "u.tif").filled.any()
-    with pytest.raises(BadValue, match="no such file"):
-        hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "none.txt")
+    for name in ("none.txt", "none.npy"):
+        with pytest.raises(HydiffError, match="no such file"):
+            hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / name)
+    np.save(tmp_path / "short.npy", np.ones(3))
+    with pytest.raises(ShapeMismatch, match=r"short\.npy has shape \(3,\).*one number per band"):
+        hydiff.fill(scene, method="linear", input_uncertainty=tmp_path / "short.npy")
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,12 @@ def test_a_fill_says_what_it_expects_and_the_next_one_knows(cache: Path, scene: 
 @pytest.mark.parametrize("more", [(), ("--tile", "12")])
 def test_a_dry_run_says_it_too_and_keeps_nothing(cache: Path, scene: Path, more) -> None:
     dry = run("fill", str(scene), "--method", "smooth", "--dry-run", "-o", "out.tif", *more)
+    assert "will take roughly" in dry.stderr and not fill_history.read_history().fills
+    dry = run(
+        "fill", str(scene), "--dry-run", "--json", "-o", "out.tif", "--method", "smooth", *more
+    )
     found = json.loads(dry.stdout)["forecast"]
     assert found["seconds"] > 0 and found["memory"] > 0 and found["timed"] == 0
-    assert "will take roughly" in dry.stderr and not fill_history.read_history().fills
 
 
 def test_a_fill_needs_no_cache_folder(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:

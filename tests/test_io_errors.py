@@ -15,6 +15,7 @@ import pytest
 import rasterio
 from scipy.io import savemat
 
+import hydiff
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.errors import CubeFormatError, OutputError, UnknownName
@@ -369,6 +370,19 @@ def test_a_copy_on_a_full_disk(mount: Path, tmp_path: Path, suffix: str) -> None
     with pytest.raises(OutputError, match=says("cannot write", "disk")):
         io.write(source, mount / f"a{suffix}")
     assert not list(mount.iterdir())
+
+
+def test_a_fill_on_a_disk_that_is_just_too_small(mount: Path, tmp_path: Path) -> None:
+    """GDAL replaces entries, and then loses the pages of the file when it closes it."""
+    noise = np.random.default_rng(0).integers(1, 1000, (6, 30, 30), np.int16)
+    noise[:, 10:14, 10:20] = -9999
+    source = io.read(io.write(Cube(noise, nodata=-9999), tmp_path / "a.tif")[0])
+    filled = hydiff.fill(source, method="linear").cube
+    for pages in range(9):  # 4 KB each: from nothing to most of the output
+        (mount / "other").write_bytes(bytes((16 - pages) << 12))
+        with pytest.raises(OutputError, match=says("cannot write", "a.tif", "disk is full")):
+            io.write(filled, mount / "a.tif")
+        assert [path.name for path in mount.iterdir()] == ["other"]
 
 
 def test_a_read_only_file_system(mount: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import rasterio
 import xarray
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -458,14 +459,28 @@ def test_zarr_as_xarray_writes_and_reads_it(tmp_path: Path) -> None:
             assert {k: v for k, v in attrs.items() if k not in GAINED} == array.attrs
 
 
-def test_the_fill_value_that_xarray_encodes(tmp_path: Path) -> None:
-    values = products.scene(3, 6, 5).astype("f4")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "i2"])
+def test_the_fill_value_that_xarray_encodes(dtype: str, version: int, tmp_path: Path) -> None:
+    values = np.round(products.scene(3, 6, 5) * 100)
     values[:, 2] = np.nan
     array = xarray.DataArray(values, dims=("band", "y", "x"), name="cube")
-    encoding = {"cube": {"_FillValue": np.float32(-9999)}}
-    array.to_dataset().to_zarr(tmp_path / "a.zarr", encoding=encoding, consolidated=False)
+    encoding = {"cube": {"_FillValue": np.dtype(dtype).type(-9999), "dtype": dtype}}
+    kept = {"encoding": encoding, "zarr_format": version, "consolidated": False}
+    array.to_dataset().to_zarr(tmp_path / "a.zarr", **kept)
     cube = io.read(tmp_path / "a.zarr")
-    assert cube.nodata == -9999 and not cube.observed()[:, 2].any()
+    assert cube.nodata == -9999 and cube.observed().sum() == np.isfinite(values).sum()
+    copy = io.write(replace(cube, path=None), tmp_path / "b.zarr")[0]
+    for path in (tmp_path / "a.zarr", copy):
+        with xarray.open_zarr(path, consolidated=False) as opened:
+            assert np.array_equal(opened["cube"].values, values, equal_nan=True)
+    assert np.array_equal(io.read(copy).observed(), cube.observed())
+
+
+def test_the_fill_value_of_other_writers_is_no_nodata(tmp_path: Path) -> None:
+    """zarr sets it to 0 for arrays of version 2."""
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((3, 4, 5), "i2"), zarr_format=2)
+    assert io.read(tmp_path / "a.zarr").nodata is None
 
 
 def test_zarr_from_scratch(tmp_path: Path) -> None:
@@ -492,8 +507,12 @@ def test_zarr_from_scratch(tmp_path: Path) -> None:
     assert again.band_names == cube.band_names and again.wavelength_units == "nm"
     io.write(again, path, overwrite=True)
     assert np.array_equal(io.read(path).observed(), cube.observed())
-    counts = Cube(np.arange(60, dtype="u2").reshape(3, 4, 5), nodata=7)
-    assert io.read(io.write(counts, tmp_path / "b.zarr")[0]).nodata == 7
+    for nodata in (7, -9999):  # the second is no value of the dtype
+        counts = Cube(np.arange(60, dtype="u2").reshape(3, 4, 5), nodata=nodata)
+        path = io.write(counts, tmp_path / "b.zarr", overwrite=True)[0]
+        assert io.read(path).nodata == nodata
+        with xarray.open_zarr(path, consolidated=False) as opened:
+            assert np.isnan(opened["cube"].values).sum() == (nodata == 7)
 
 
 def test_a_folder_that_is_no_product_is_never_replaced(tmp_path: Path) -> None:

@@ -561,6 +561,17 @@ def test_a_sidecar_keeps_what_json_has_not(tmp_path: Path) -> None:
     assert SAYS in info(tmp_path / "b.npy")
 
 
+def test_a_format_says_itself_whether_it_keeps_the_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(hasattr(io._module(name), "keeps_mark") for name in io.FORMATS if name != "raster")
+    cube = hydiff.fill(TRUTH, ~MISSING[0], method="nearest").cube
+    monkeypatch.setattr(io.geotiff, "keeps_mark", lambda source, path: False)
+    with pytest.raises(BadValue, match="has no place to say that it is filled"):
+        io.write(cube, tmp_path / "a.tif")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_mark_reads_back_as_it_was_said() -> None:
     for share in (0.0, 1e-9, 0.12345678, 1.0):
         made = mark.Mark(share, method="my (own) one", version="1.2", time="2026-01-01T00:00:00Z")

@@ -387,6 +387,28 @@ def test_the_command_prints_and_writes_what_the_library_computes(folder: Path) -
     assert "exact" in shown and "and 4 more" in shown
 
 
+def test_bands_whose_errors_are_not_known_are_noted(result: Result) -> None:
+    bars = result.sigma.copy()
+    bars[3, 4, 6] = np.nan  # one filled entry
+    good = np.arange(6) != 4
+    some = replace(result, cube=replace(result.cube, good=good), sigma=bars)
+    for f, words in (("b1/b2", []), ("b4-b1", ["independent; σ"]), ("b3", ["get that of kriging"])):
+        (*notes,) = hydiff.propagate(some, f, samples=10).notes
+        assert len(notes) == len(words) and all(w in n for w, n in zip(words, notes, strict=True))
+    (note,) = hydiff.propagate(replace(some, sigma=None), "mean").notes
+    assert "bad bands (4): " in note and "as large as the band varies" in note
+    assert note in repr(hydiff.propagate(replace(some, sigma=None), "mean"))
+
+
+def test_a_note_on_a_bad_band_is_printed(cube: Cube, tmp_path: Path) -> None:
+    bad = replace(cube, good=np.arange(6) != 4, attrs={}, crs=None, transform=None)
+    hydiff.write(bad, tmp_path / "a.img")
+    hydiff.fill(tmp_path / "a.img", method="smooth").save(tmp_path / "b.img")
+    for f, noted in (("b4/b1", True), ("b3/b1", False)):
+        done = run("propagate", "b.img", "--of", f, "--samples", 10, cwd=tmp_path)
+        assert done.returncode == 0 and ("bad bands (4)" in done.stderr) == noted, done.stderr
+
+
 def test_a_note_says_that_the_offset_of_a_file_is_not_applied(cube: Cube, tmp_path: Path) -> None:
     for name, offset, noted in (("a", 0.0, False), ("b", -0.1, True)):
         scale = {"scales": [1e-4] * 6, "offsets": [offset] * 6}

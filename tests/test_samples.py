@@ -325,12 +325,17 @@ def test_netcdf_has_an_axis_for_samples(tmp_path):
     values = products.scene(8, 24, 20).astype(np.float32)
     values[:, 9:12, 4:15] = -9999
     products.emit(tmp_path / "scene.nc", values)
+    with h5py.File(tmp_path / "scene.nc", "r+") as file:
+        for place in ("lat", "lon"):
+            file[f"location/{place}"] = np.arange(480.0).reshape(24, 20)
     hydiff_("fill", "scene.nc", "-o", "out.nc", "--samples", "10", *PLAIN, cwd=tmp_path)
     path, missing = sample_files.store_path(tmp_path / "out.nc"), values == -9999
     with xarray.open_dataset(path, engine="h5netcdf", mask_and_scale=False) as data:
         array = data["reflectance"]
         assert array.dims == ("sample", "band", "y", "x") and "filled" in str(data.attrs)
-        assert np.allclose(data["wavelengths"], products.wavelengths(8))
+        assert np.allclose(data["wavelength"], products.wavelengths(8))
+        assert array.attrs["units"] == "unitless" and (array["fwhm"] == 8.5).all()
+        assert array["lat"].dims == ("y", "x") and array["lon"][1, 2] == 22
         drawn = array.values
     assert np.array_equal(drawn[:, ~missing], np.stack([values[~missing]] * 10))
     result = hydiff.fill(hydiff.read(tmp_path / "scene.nc"), outside="keep", method="smooth")
@@ -341,6 +346,20 @@ def test_netcdf_has_an_axis_for_samples(tmp_path):
     )
     hydiff_("fill", "scene.nc", "-o", "out.nc", "--overwrite", *PLAIN, cwd=tmp_path)
     assert not path.exists()  # it was of the former fill
+
+
+def test_samples_in_netcdf_lie_where_the_cube_lies(tmp_path):
+    values = products.scene(4, 12, 10).astype(np.float32)
+    values[:, 5:7] = -9999
+    cube = hydiff.read(products.aviris(tmp_path / "scene.nc", values))
+    hydiff_("fill", "scene.nc", "-o", "out.nc", "--samples", "1", *PLAIN, cwd=tmp_path)
+    path = sample_files.store_path(tmp_path / "out.nc")
+    with xarray.open_dataset(path, engine="h5netcdf") as d:
+        array = d["radiance"]
+        place = d[array.attrs["grid_mapping"]].attrs
+        assert place["crs_wkt"] == cube.crs and array["wavelength"].attrs["units"] == "nm"
+        assert place["GeoTransform"].split()[1] == "4.9"
+        assert float(array["x"][0]) == pytest.approx(500000 + 4.9 / 2)
 
 
 def test_a_netcdf_file_without_samples_is_refused(tmp_path):

@@ -37,7 +37,7 @@ from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
 from hydiff.maths.noise_level import Sigma, sigma_per_band
-from hydiff.methods import DEFAULT, Inpaint
+from hydiff.methods import DEFAULT, Inpaint, user_code
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
@@ -152,6 +152,7 @@ def fill(
     >>> bool(np.allclose(result.values, cube)), int(result.filled.sum())
     (True, 72)
     """
+    user_code.check_progress(progress)
     cube, mask = cube_and_mask(data, observed, missing, axis)
     if outside is None:
         outside = "fill" if cube.path is None else "keep"

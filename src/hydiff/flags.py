@@ -45,6 +45,7 @@ REASONS = {
     CLOUD: "cloud",
     SATURATED: "saturated",
 }
+UNTRIED = "not tested on hidden copies of the gaps"  # where all filled entries are FAR
 PRIOR_SHARE = 0.1  # share of the pretrained network in an entry from which PRIOR is set
 
 
@@ -154,7 +155,9 @@ def shares(counts: Mapping[str, Any]) -> list[str]:
     filled = counts.get(FLAGS[FILLED], 0)
     lines = []
     if isinstance(filled, int) and filled:
-        by_flag = {words: counts.get(FLAGS[bit], 0) for bit, words in IN_WORDS.items()}
+        all_far = counts.get(FLAGS[FAR]) == filled
+        in_words = IN_WORDS | ({FAR: UNTRIED} if all_far else {})
+        by_flag = {words: counts.get(FLAGS[bit], 0) for bit, words in in_words.items()}
         present = ((words, n) for words, n in by_flag.items() if isinstance(n, int) and n)
         lines += [f"{100 * n / filled:.3g} % {words}" for words, n in present]
     changed = counts.get(FLAGS[CHANGED], 0)

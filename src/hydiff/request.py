@@ -13,6 +13,7 @@ from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -268,7 +269,8 @@ class Request:
             raise BadValue(
                 f"a recipe is replayed by the method 'auto', not by {method!r}: give one"
             )
-        if self.max_error is not None and not (by_trials and self.max_error > 0):
+        most = self.max_error
+        if most is not None and not (by_trials and isinstance(most, Real) and most > 0):
             raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
         self._check_prior()
         self.chosen  # noqa: B018 - refuses unknown names

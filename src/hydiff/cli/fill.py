@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from hydiff.cli.terminal import (
     print_event,
     print_json,
     print_left,
+    print_preview,
     print_summary,
     progress_bar,
 )
@@ -110,11 +112,12 @@ def fill(
         ),
     ],
     output: Annotated[
-        Path | None,
+        str | None,  # a Path loses the / that makes it a folder
         typer.Option(
             "-o",
             "--output",
-            help="File to write (required); a folder for several inputs.",
+            metavar="<path>",
+            help="File to write (required); a folder for several inputs, or if it ends with /.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -134,10 +137,21 @@ def fill(
     request = _request(way, options)
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
     paths = batch.inputs_of(inputs)
-    if len(paths) > 1 or batch.is_pattern(inputs[0]) or plan.is_plain_folder(output):
-        _fill_many(paths, output, request, limits, way)
+    several = len(paths) > 1 or batch.is_pattern(inputs[0])
+    if several or plan.is_plain_folder(Path(output)) or _names_folder(output, paths[0]):
+        _fill_many(paths, Path(output), request, limits, way)
     else:
-        _fill_one(paths[0], output, request, limits, way)
+        _fill_one(paths[0], Path(output), request, limits, way)
+
+
+def _names_folder(output: str, source: Path) -> bool:
+    """Return whether an output ends as folders do, and is no product that is stored as one."""
+    from hydiff.io import suffixes
+    from hydiff.io.regular import exists
+
+    if not output.endswith(("/", os.sep)) or Path(output).suffix.lower() in suffixes():
+        return False
+    return not (exists(source) and source.is_dir())
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
@@ -247,7 +261,8 @@ def _fill_one(path: Path, output: Path, request: Request, limits: Limits, way: W
     )
     clock = Clock(way)
     if way.dry_run:
-        print_json(preview(plan, clock.begin) | clock.facts)
+        facts = preview(plan, clock.begin)
+        print_json(facts | clock.facts) if way.json else print_preview(facts)
         return
     state = (provenance.checkpoint_path(plan.output), provenance.tiles_path(plan.output))
     with (
@@ -285,7 +300,11 @@ def _fill_many(paths: list[Path], folder: Path, request: Request, limits: Limits
         raise errors.BadValue("--band-mask belongs to one cube: fill that one by itself")
     if way.dry_run:
         batch.check(paths, folder, request)
-        print_json({"method": request.method, "inputs": [str(path) for path in paths]})
+        if way.json:
+            print_json({"method": request.method, "inputs": [str(path) for path in paths]})
+        else:
+            out.print(f"would fill {len(paths)} files with {request.method}:", markup=False)
+            out.print(*paths, sep="\n", markup=False)
         return
     if way.memory is None:  # each process fills a different file: they share the memory
         limits = limits._replace(memory=limits.memory / limits.processes)

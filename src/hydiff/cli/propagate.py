@@ -93,12 +93,14 @@ def propagate(
 
 
 def _notes(of: str, cube: Cube, values: Propagated) -> Iterator[str]:
-    """Yield notes on empty zones, and on a scale with which ratios of stored values are others."""
+    """Yield notes on empty zones, on a scale with which ratios of stored values are others, and on
+    errors that are not well known."""
     gains, offsets = scaling(cube.attrs, cube.bands) or ([1.0], [0.0])
     if of != "mean" and (len(set(gains)) > 1 or any(offsets) or cube.attrs.get("add_offset")):
         yield "note: values are as stored; the file's scale and offset are not applied"
     if values.empty:
         yield f"without a pixel, and left out: {', '.join(values.empty)}"
+    yield from values.notes
 
 
 def _csv(values: Propagated) -> str:

@@ -122,6 +122,19 @@ def print_left(left: Mapping[str, int]) -> None:
         out.print(shell(line), markup=False)
 
 
+def print_preview(facts: Mapping[str, Any]) -> None:
+    """Print what a fill would do, from the facts of its preview."""
+    count, tiles = facts.get("entries_to_fill", 0), facts.get("tiles")
+    how = f" with {facts['method']}" if count else ""
+    if tiles:
+        rows, cols = tiles["size"]
+        how += f", by {tiles['filled']} of {tiles['of']} tiles of {rows} × {cols} pixels"
+    out.print(f"would fill {count:,} entries{how}", markup=False)
+    print_left(facts.get("left", {}))
+    for note in facts["notes"]:
+        out.print(f"note: {shell(note)}", markup=False)
+
+
 def print_summary(record: Mapping[str, Any], paths: list[Path]) -> None:
     """Print the summary of a finished fill, from its record."""
     from hydiff.flags import shares

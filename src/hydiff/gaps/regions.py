@@ -150,8 +150,8 @@ def grown(observed: Bools | None, buffer: float) -> Bools | None:
     """
     if not buffer:
         return observed
-    if not buffer > 0:
-        raise BadValue(f"`buffer={buffer:g}`: expected a number of pixels, 0 or more")
+    if not isinstance(buffer, int | float | np.number) or not buffer > 0:
+        raise BadValue(f"`buffer={buffer!r}`: expected a number of pixels, 0 or more")
     if observed is None:
         raise BadValue(
             "`buffer=` widens a mask: give one with `missing=`, `observed=` or `quality=`"

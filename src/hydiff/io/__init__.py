@@ -8,6 +8,7 @@ replaced, so that everything else in the file stays as it is.
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.flags import MASK
-from hydiff.io import conventions, emit, envi, grids, marks, masks, npz, quality, raster, vectors
+from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
@@ -63,6 +64,7 @@ FORMATS: dict[str, str] = {
 LONGEST = 1 << 40  # entries along one axis, at most
 MOST_BANDS = 1_000_000  # sensors have hundreds
 BARE = ("mat", "npz")  # formats of arrays whose axes have no names
+PRODUCTS = ("emit", "aviris", "prisma", "neon", "enmap")  # written only as copies of their source
 FOLDERS = ("zarr", "enmap")  # formats whose cube is a folder, or may be one
 
 
@@ -85,6 +87,9 @@ class Format(Protocol):
 
     def rewrite(self, source: Path, path: Path, cube: Cube) -> list[Path]:
         """Copy `source` to `path` and replace the entries that differ from those of `cube`."""
+
+    def keeps_mark(self, source: Path | None, path: Path) -> bool:
+        """Return whether the file that is written states that its cube is filled."""
 
 
 def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -> Cube:
@@ -151,10 +156,10 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
     """Raise BadValue if the file could not record that it is filled, unless `unmarked` is True."""
-    if unmarked or format_for(cube, path) != "npz" or npz.becomes_archive(cube.path, path):
+    if unmarked or _module(format_for(cube, path)).keeps_mark(cube.path, path):
         return
     raise BadValue(
-        f"{path}: a .npy file has no place to say that it is filled, and would pass for a "
+        f"{path}: its format has no place to say that it is filled, so it would pass for a "
         f"measurement; name it {path.stem}.npz, or allow it with `unmarked=True`"
     )
 
@@ -328,15 +333,20 @@ def _recognise(path: Path) -> str:
     if path.is_dir():
         raise CubeFormatError(
             f"{path}: is a folder, but neither a Zarr store nor an EnMAP product with its "
-            "METADATA.XML; name a file in it"
+            f"METADATA.XML; name a file in it{_pattern(path)}"
         )
     if path.suffix.lower() in suffixes():
         return suffixes()[path.suffix.lower()]
-    known = ", ".join(sorted(FORMATS))
     raise CubeFormatError(
-        f"{path}: of no format known here ({known}); an ENVI file needs its .hdr beside it, "
-        "others should be converted to one of these"
+        f"{path}: of no format known here ({', '.join(sorted(FORMATS))}); an ENVI file needs "
+        "its .hdr beside it, others should be converted to one of these"
     )
+
+
+def _pattern(folder: Path) -> str:
+    """Return the hint that a pattern fills the files of a folder, by their most common suffix."""
+    ends = Counter(p.suffix for p in sorted(folder.iterdir()) if p.suffix.lower() in suffixes())
+    return "".join(f", or fill all by '{folder}/*{end}'" for end, _ in ends.most_common(1))
 
 
 def format_for(cube: Cube, path: Path) -> str:

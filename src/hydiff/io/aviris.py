@@ -12,9 +12,11 @@ from typing import Any
 from hydiff.cube import Cube
 from hydiff.io import hdf5, maps
 from hydiff.io.axes import CUBE
+from hydiff.io.marks import always
 from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
+keeps_mark = always
 GROUPS = ("reflectance", "radiance")
 FILL = -9999.0
 

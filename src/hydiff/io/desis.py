@@ -13,9 +13,10 @@ from pathlib import Path
 from hydiff.cube import Cube
 from hydiff.io import envi, geotiff
 from hydiff.io.headers import SCALING
-from hydiff.io.marks import into_header
+from hydiff.io.marks import always, into_header
 
 SUFFIXES = ()  # a cube written from scratch is a plain GeoTIFF
+keeps_mark = always
 
 
 def matches(path: Path) -> bool:

@@ -17,9 +17,11 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Glt, Lazy
 from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.io import hdf5, maps
+from hydiff.io.marks import always
 from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".nc",)
+keeps_mark = always
 CUBES = ("reflectance", "radiance", "reflectance_uncertainty", "obs", "mask")  # the first present
 MEASURED = CUBES[:2]
 NAMES = ("observation_bands", "mask_bands")  # datasets with the names of bands, for OBS and MASK

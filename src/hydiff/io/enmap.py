@@ -26,9 +26,11 @@ from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import geotiff
 from hydiff.io.hdf5 import refuse_write
 from hydiff.io.headers import number
+from hydiff.io.marks import always
 from hydiff.io.parsing import check_room, damaged, parsing
 
 SUFFIXES = (".zip",)
+keeps_mark = always
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
 NOTE = "-HYDIFF_FILLED.JSON"  # the member with the mark of a filled product
 NODATA = -32768.0

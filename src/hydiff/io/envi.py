@@ -20,10 +20,11 @@ from hydiff.io import envi_header
 from hydiff.io.blocks import blocks, differs
 from hydiff.io.envi_header import CODES, ORDER, Layout, describe, layout_of, parse
 from hydiff.io.headers import canonical
-from hydiff.io.marks import into_header
+from hydiff.io.marks import always, into_header
 from hydiff.io.parsing import check_dtype, native, parsing
 
 SUFFIXES = (".hdr", ".img", ".bsq", ".bil", ".bip", ".dat", ".envi")
+keeps_mark = always
 DATA_SUFFIXES = ("", ".img", ".bsq", ".bil", ".bip", ".dat", ".raw", ".envi", ".bin")
 
 

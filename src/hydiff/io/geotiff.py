@@ -21,10 +21,11 @@ from hydiff.io.gdal import create, open_alone, open_described, structure
 from hydiff.io.geotiff_masks import Validity, plane, validity, window
 from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
 from hydiff.io.maps import crs_of
-from hydiff.io.marks import tag
+from hydiff.io.marks import always, tag
 from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
 
 SUFFIXES = (".tif", ".tiff")
+keeps_mark = always
 DTYPES = (*INTEGERS, "float32", "float64")
 # TIFF's numbers of none, LZW, deflate, packbits, LZMA and Zstandard.
 LOSSLESS = (1, 5, 8, 32946, 32773, 34925, 50000)
@@ -230,7 +231,10 @@ def _valid_after(source: Path, cube: Cube) -> Values | None:
 
 def _compacted(path: Path, change: tiff.Change) -> None:
     """Lay out the pages of a file again, unless it holds no unused or outdated bytes."""
-    file = structure(path)
+    try:
+        file = structure(path)
+    except CubeFormatError as error:
+        raise _not_stored(path, "pages") from error
     statistics = any("STATISTICS_" in text for text in file.metadata())
     if file.first(tiff.COMPRESSION, 1) == 1 and change.masks is None and not statistics:
         return

@@ -87,6 +87,11 @@ def _without(box: Mapping[str, Any]) -> dict[str, Any]:
     return {**box, "tags": {**spaces, "": plain}, "band_tags": bands}
 
 
+def always(source: Path | None, path: Path) -> bool:
+    """The `keeps_mark` of a format all of whose files have room for the mark."""
+    return True
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 

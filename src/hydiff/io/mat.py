@@ -19,10 +19,12 @@ from hydiff.errors import CubeFormatError
 from hydiff.io import axes as ax
 from hydiff.io import hdf5, matfile, sidecar, variables
 from hydiff.io.blocks import Block, blocks, differs
+from hydiff.io.marks import always
 from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
 from hydiff.mark import FILLED
 
 SUFFIXES = (".mat",)
+keeps_mark = always
 V5_TITLE = 116  # bytes of text at the start of a version 5 file
 V5_LIMIT = 2**31 - 1  # bytes that one variable of a version 5 file can hold
 USERBLOCK = 512  # bytes before the HDF5 part, for MATLAB's own header

@@ -19,9 +19,11 @@ from hydiff.io import hdf5
 from hydiff.io.envi_header import georeference
 from hydiff.io.headers import FACTOR, number
 from hydiff.io.maps import crs_of
+from hydiff.io.marks import always
 from hydiff.io.parsing import damaged, parsing
 
 SUFFIXES = (".h5",)
+keeps_mark = always
 CUBE = "Reflectance/Reflectance_Data"
 AXES = ("rows", "cols", "bands")
 FILL = -9999.0

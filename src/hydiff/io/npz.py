@@ -92,7 +92,7 @@ def written_by_blocks(source: Path | None, path: Path) -> bool:
     return suffixes == [".npy", ".npy"] and source is not None and not is_archive(source)
 
 
-def becomes_archive(source: Path | None, path: Path) -> bool:
+def keeps_mark(source: Path | None, path: Path) -> bool:
     """Return whether `path` will be an .npz, which has room for more than one array."""
     if path.suffix.lower() in SUFFIXES:
         return path.suffix.lower() == ".npz"

@@ -20,9 +20,11 @@ from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.io import hdf5
 from hydiff.io.gdal import gdal
 from hydiff.io.headers import number
+from hydiff.io.marks import always
 from hydiff.io.parsing import check_count, damaged, parsing
 
 SUFFIXES = (".he5",)
+keeps_mark = always
 SWATHS = "HDFEOS/SWATHS"
 DETECTORS = ("VNIR", "SWIR")
 AXES = ("rows", "bands", "cols")

@@ -14,6 +14,8 @@ from hydiff.io.blocks import chunk_blocks
 from hydiff.io.parsing import check_real, parsing
 
 DIMS = ("sample", "band", "y", "x")
+TEXTS = ("units", "long_name", "standard_name")
+PLACES = {"lat": "degrees_north", "lon": "degrees_east"}
 SIDE = 64  # px of a chunk, which has all bands of one sample
 
 
@@ -45,7 +47,7 @@ def read_samples(path: Path) -> Iterator[Array]:
 
 
 def _created(file: Any, cube: Cube, count: int) -> Any:
-    """Create the variable of the samples, with dimensions, wavelengths and the mark of the fill."""
+    """Create the variable of the samples, with coordinates, texts and the mark of the fill."""
     bands, rows, cols = cube.shape
     variable = file.create_dataset(
         variables.name_of(cube).rpartition("/")[2],
@@ -56,20 +58,41 @@ def _created(file: Any, cube: Cube, count: int) -> Any:
         shuffle=True,
         fillvalue=cube.nodata,
     )
+    texts, places = _of_source(cube)
+    coordinates = variables.coordinates(cube) | places
     for axis, (name, length) in enumerate(zip(DIMS, variable.shape, strict=True)):
-        scale = file.create_dataset(name, data=np.arange(length, dtype=np.int32))
+        _, values, _ = coordinates.pop(name, ((), np.arange(length, dtype=np.int32), {}))
+        scale = file.create_dataset(name, data=values)
         scale.make_scale(name)
         variable.dims[axis].attach_scale(scale)
+    for name, (dims, values, attributes) in coordinates.items():
+        dataset = file.create_dataset(name, data=values)
+        dataset.attrs.update(attributes)
+        for axis, dim in enumerate(dims):
+            dataset.dims[axis].attach_scale(file[dim])
+    variable.attrs.update(texts)
+    variable.attrs["coordinates"] = " ".join(coordinates)
+    if variables.MAPPING in coordinates:
+        variable.attrs["grid_mapping"] = variables.MAPPING
     if cube.nodata is not None:
         variable.attrs["_FillValue"] = cube.dtype.type(cube.nodata)
-    if cube.wavelengths is not None:
-        wavelengths = file.create_dataset(
-            "wavelengths", data=np.asarray(cube.wavelengths, np.float64)
-        )
-        wavelengths.attrs["units"] = cube.wavelength_units or ""
-        wavelengths.dims[0].attach_scale(file["band"])
-        variable.attrs["coordinates"] = "wavelengths"
     if cube.mark is not None:
         for attributes in (file.attrs, variable.attrs):
             marks.stamp(attributes, cube.mark)
     return variable
+
+
+def _of_source(cube: Cube) -> tuple[dict[str, Any], dict[str, variables.Coordinate]]:
+    """Return what only the source of a cube has: texts about its variable, such as the unit, and
+    the latitudes and longitudes of all pixels."""
+    if cube.path is None or hdf5.members(cube.path) is None:
+        return {}, {}
+    with parsing(cube.path, "an HDF5 file"), hdf5.open_file(cube.path) as file:
+        attrs = file[variables.name_of(cube)].attrs
+        texts = {key: hdf5.plain(attrs[key]) for key in TEXTS if key in attrs}
+        places: dict[str, variables.Coordinate] = {}
+        for key, unit in PLACES.items():
+            place = file.get(f"location/{key}")
+            if place is not None and place.shape == cube.shape[1:]:
+                places[key] = (("y", "x"), place[...], {"units": unit})
+    return texts, places

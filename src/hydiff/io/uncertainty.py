@@ -16,10 +16,11 @@ from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
+from hydiff.io import npz
 from hydiff.io.blocks import blocks
 from hydiff.io.headers import scaling
-from hydiff.io.parsing import parsing
-from hydiff.io.regular import exists
+from hydiff.io.parsing import check_real, parsing
+from hydiff.io.regular import exists, is_there
 
 MEASURAND = "the noise-free value at a missing entry, relative to the calibration of this product"
 LISTS = (".txt", ".csv")  # one number per band
@@ -37,7 +38,7 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
     """Return the uncertainty of a cube's values, in their unit: (bands,), or shaped as the cube.
 
     given: an array, a cube, the path of a file that is read as a cube, or of a list of numbers
-    (.txt, .csv); None returns None.
+    (.txt, .csv, .npy, .npz); None returns None.
     """
     if given is None:
         return None
@@ -49,6 +50,8 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
                 raise BadValue(f"{path}: no such file; check the path")
             with parsing(path, "a list with one number per band"):
                 array = np.loadtxt(path, delimiter="," if "," in path.read_text() else None)
+        elif (listed := _numpy_list(path)) is not None:
+            array = listed
         else:
             product = io.read(path)
             _check_scale(product, cube, path)
@@ -63,6 +66,22 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
         )
     uncertainty: Values | Floats = np.asarray(array, np.float64) if len(shape) == 1 else array
     return uncertainty
+
+
+def _numpy_list(path: Path) -> Array | None:
+    """Return the array of a .npy, or the only one of an .npz, if it has one axis; else None."""
+    if path.suffix.lower() not in npz.SUFFIXES or not is_there(path):
+        return None
+    with parsing(path, "a numpy file"):
+        if npz.is_archive(path):
+            if [len(shape) for shape, _ in npz.members(path).values()] != [1]:
+                return None
+            with np.load(path, allow_pickle=False) as arrays:
+                array = np.asarray(arrays[arrays.files[0]])
+        else:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        check_real(array.dtype, path)
+    return array if array.ndim == 1 else None
 
 
 def _check_scale(product: Cube, cube: Cube, path: Path) -> None:

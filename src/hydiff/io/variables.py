@@ -1,4 +1,4 @@
-"""Choose the cube, and the arrays that describe it, in files of several named arrays (mat, npz)."""
+"""The cube, and the arrays that describe it, in files of several named arrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from hydiff.errors import CubeFormatError, UnknownName
 
 Shapes = Mapping[str, tuple[int, ...]]
 
+Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes
+
+MAPPING = "spatial_ref"  # the variable with the CRS, as rioxarray names it
 UNITS = {"_nm": "Nanometers", "_um": "Micrometers"}
 
 
@@ -82,3 +85,27 @@ def companions(shapes: Shapes, bands: int, load: Callable[[str], Array]) -> dict
         if name.lower() == "fwhm":
             fields["fwhm"] = np.asarray(load(name), dtype=np.float64).ravel()
     return fields
+
+
+def coordinates(cube: Cube) -> dict[str, Coordinate]:
+    """Return the coordinates to write with a cube, by name: of its bands, and on the map."""
+    arrays: dict[str, Coordinate] = {}
+    units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
+    for name, data, attributes in (
+        ("wavelength", cube.wavelengths, units),
+        ("fwhm", cube.fwhm, units),
+        ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
+    ):
+        if data is not None:
+            arrays[name] = (("band",), np.asarray(data), attributes)
+    if cube.transform is None and cube.crs is None:
+        return arrays
+    mapping = {} if cube.crs is None else {"crs_wkt": cube.crs}
+    if cube.transform is not None:
+        a, b, c, d, e, f = cube.transform
+        mapping["GeoTransform"] = " ".join(repr(float(end)) for end in (c, a, b, f, d, e))
+        if b == d == 0:
+            arrays["y"] = (("y",), f + e * (np.arange(cube.shape[1]) + 0.5), {})
+            arrays["x"] = (("x",), c + a * (np.arange(cube.shape[2]) + 0.5), {})
+    arrays[MAPPING] = ((), np.array(0, np.int64), mapping)
+    return arrays

@@ -1,7 +1,7 @@
 """Zarr stores as xarray writes them: a group with the cube and its coordinates.
 
 Read: versions 2 and 3.  Written: version 3 without shards (GDAL below 3.13 cannot read them).
-Missing floats are NaN, the fill value; integers keep their nodata value, an attribute `nodata`.
+Missing floats are NaN, the fill value; integers keep their nodata value as `_FillValue`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order
+from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order, representable
 from hydiff.io import axes as ax
 from hydiff.io import maps, marks, variables
 from hydiff.io.blocks import chunk_blocks, differs
@@ -28,11 +28,11 @@ from hydiff.io.sidecar import plain
 from hydiff.mark import FILLED, RECORD, Mark, parsed
 
 SUFFIXES = (".zarr",)
+keeps_mark = marks.always
 METADATA = ("zarr.json", ".zgroup", ".zarray")
 DTYPES = (*INTEGERS, "float16", "float32", "float64", "bool")
 DIMS = ("band", "y", "x")
 SIDE = 64  # rows and cols of a chunk, which holds all bands: it suits spectra as well as tiles
-MAPPING = "spatial_ref"
 
 Block = tuple[slice, slice, slice]  # bands, rows, cols
 
@@ -70,7 +70,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             values=Lazy(
                 ax.cube_shape(array.shape, axes),
                 array.dtype,
-                lambda *block: _window(path, name, axes, block),
+                partial(_window, path, name, axes),
                 ax.cube_shape(array.chunks, axes),
             ),
             wavelengths=_floats(wavelengths),
@@ -79,7 +79,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             else attrs.pop("wavelength_units", wavelengths.attrs.get("units")),
             fwhm=_floats(_first(band_arrays, ("fwhm",))),
             good=None if good is None else np.asarray(good[...]) != 0,
-            nodata=_nodata(attrs),
+            nodata=_nodata(array),
             crs=crs,
             transform=transform,
             band_names=None if names is None else tuple(str(name) for name in names),
@@ -140,14 +140,15 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
     check_dtype(cube.dtype, DTYPES, "Zarr")
     floats = cube.dtype.kind == "f"
     group = zarr.create_group(path, zarr_format=3)
-    coordinates = _coordinates(cube)
+    coordinates = variables.coordinates(cube)
     attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
     if (scale := scaling(cube.attrs, cube.bands)) is not None:
         attrs |= zip(SCALING, ([number(x) for x in values] for values in scale), strict=True)
     if cube.crs is not None:
-        attrs["grid_mapping"] = MAPPING
+        attrs["grid_mapping"] = variables.MAPPING
     if cube.nodata is not None and not floats:
-        attrs["nodata"] = cube.nodata
+        fits = representable(cube.nodata, cube.dtype)  # xarray cannot decode other numbers
+        attrs |= {"_FillValue": int(cube.nodata)} if fits else {"nodata": cube.nodata}
     if cube.band_names is not None:  # Zarr has no stable type for arrays of text
         attrs["band_names"] = list(cube.band_names)
     for name, (dims, data, attributes) in coordinates.items():
@@ -250,9 +251,11 @@ def _axes(array: Any, path: Path) -> ax.Axes:
     return tuple(names[i] for i in range(3))
 
 
-def _window(path: Path, name: str, axes: ax.Axes, block: Block) -> Array:
+def _window(path: Path, name: str, axes: ax.Axes, *block: slice) -> Array:
+    bands, rows, cols = block
+    inside = ax.stored_block(axes, (bands, rows, cols))
     with parsing(path, "a complete Zarr store"):
-        return ax.as_cube(np.asarray(_arrays(path)[name][ax.stored_block(axes, block)]), axes)
+        return ax.as_cube(np.asarray(_arrays(path)[name][inside]), axes)
 
 
 def _first(arrays: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -263,9 +266,11 @@ def _floats(array: Any) -> Any:
     return None if array is None else np.asarray(array[...], np.float64)
 
 
-def _nodata(attrs: Mapping[str, Any]) -> float | None:
-    """Return `nodata`, else CF's `_FillValue`, which xarray writes as the base64 of a double."""
-    value = attrs.get("nodata", attrs.get("_FillValue"))
+def _nodata(array: Any) -> float | None:
+    """Return `nodata`, else CF's `_FillValue`: xarray writes it as the base64 of a double, or, in
+    version 2, as the fill value, which other writers set to any number."""
+    filler = array.fill_value if _version(array) == 2 and _dims(array) else None
+    value = array.attrs.get("nodata", array.attrs.get("_FillValue", filler))
     if isinstance(value, str):
         with parsing(Path("_FillValue"), "a number or the base64 of one"):
             value = np.frombuffer(base64.b64decode(value), "<f8")[0]
@@ -276,7 +281,7 @@ def _map(
     arrays: Mapping[str, Any], attrs: Mapping[str, Any]
 ) -> tuple[str | None, tuple[float, ...] | None]:
     """Return CRS and transform from rioxarray's variable with `crs_wkt` and `GeoTransform`."""
-    mapping = arrays.get(str(attrs.get("grid_mapping", MAPPING)))
+    mapping = arrays.get(str(attrs.get("grid_mapping", variables.MAPPING)))
     attributes = {} if mapping is None else mapping.attrs
     return attributes.get("crs_wkt"), maps.from_gdal(str(attributes.get("GeoTransform", "")))
 
@@ -294,14 +299,9 @@ def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> 
         if stored is None or stored.shape != array.shape or stored.dtype != marks.TYPES[layer]:
             continue
         check_chunk(stored.chunks, stored.dtype, path)
-        read = partial(_stored, path, name + suffix, axes)
+        read = partial(_window, path, name + suffix, axes)
         layers[layer] = Lazy(shape, stored.dtype, read, ax.cube_shape(stored.chunks, axes))
     return marks.with_layers(mark, layers)
-
-
-def _stored(path: Path, name: str, axes: ax.Axes, *block: slice) -> Array:
-    bands, rows, cols = block
-    return _window(path, name, axes, (bands, rows, cols))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -350,8 +350,7 @@ def _layer(group: Any, array: Any, name: str) -> Any:
     """Create an empty array for a layer, with the axes and chunks of the cube, and link to it."""
     label, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
     attributes, dims = plain(marks.about(name, array.attrs)), list(_dims(array)) or None
-    if version == 2 and dims:
-        attributes["_ARRAY_DIMENSIONS"] = dims
+    attributes |= {"_ARRAY_DIMENSIONS": dims} if version == 2 and dims else {}
     array.attrs["ancillary_variables"] = marks.linked(
         array.attrs.get("ancillary_variables", ""), label
     )
@@ -371,30 +370,3 @@ def _layer(group: Any, array: Any, name: str) -> Any:
 def _version(array: Any) -> int:
     """Return the version of the Zarr format that the array is stored in."""
     return int(array.metadata.zarr_format)
-
-
-Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]
-
-
-def _coordinates(cube: Cube) -> dict[str, Coordinate]:
-    """Return, by name, the dimensions, values and attributes of the coordinates to write."""
-    coordinates: dict[str, Coordinate] = {}
-    units = {} if cube.wavelength_units is None else {"units": cube.wavelength_units}
-    for name, data, attributes in (
-        ("wavelength", cube.wavelengths, units),
-        ("fwhm", cube.fwhm, units),
-        ("good", None if cube.good is None else cube.good.astype(np.int8), {}),
-    ):
-        if data is not None:
-            coordinates[name] = (("band",), np.asarray(data), attributes)
-    if cube.transform is None and cube.crs is None:
-        return coordinates
-    mapping = {} if cube.crs is None else {"crs_wkt": cube.crs}
-    if cube.transform is not None:
-        a, b, c, d, e, f = cube.transform
-        mapping["GeoTransform"] = " ".join(repr(float(end)) for end in (c, a, b, f, d, e))
-        if b == d == 0:
-            coordinates["y"] = (("y",), f + e * (np.arange(cube.shape[1]) + 0.5), {})
-            coordinates["x"] = (("x",), c + a * (np.arange(cube.shape[2]) + 0.5), {})
-    coordinates[MAPPING] = ((), np.array(0, np.int64), mapping)
-    return coordinates

@@ -1,18 +1,22 @@
-"""Functions in Python files of the user, named as `my.py:name`."""
+"""Functions of the user: as methods, for the progress, or in files, named as `my.py:name`."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import sys
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hydiff.errors import BadValue
+from hydiff.result import Step
 
+ARGUMENTS = "(y, observed, sigma_y, settings, *, rng)"  # of a function used as a method
 IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
@@ -38,10 +42,42 @@ def function_in(text: str, takes: str) -> Callable[..., Any] | None:
 
 
 def own(method: str | Callable[..., Any]) -> str | Callable[..., Any]:
-    """Return the function that FILE.py:NAME names as a method; anything else unchanged."""
-    if callable(method):
-        return method
-    return function_in(method, "(y, observed, sigma_y, settings, *, rng)") or method
+    """Return the function that is meant as a method, itself or named FILE.py:NAME, with its
+    arguments and its steps checked; the name of any other method unchanged."""
+    if not callable(method) and not isinstance(method, str):
+        raise BadValue(f"method = {method!r}: expected the name of one method, or a function")
+    target = method if callable(method) else function_in(method, ARGUMENTS) or method
+    return target if isinstance(target, str) else _checked(target)
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Iterator[Step]]:
+    """Return a function for use as a method; BadValue if it does not take the arguments of one."""
+    name = getattr(function, "__name__", "custom")
+    with suppress(ValueError):  # functions in C may not state their arguments
+        try:
+            inspect.signature(function).bind(*("y", "observed", "sigma_y", "settings"), rng=None)
+        except TypeError as error:
+            raise BadValue(f"{name}: {error}; expected a function {name}{ARGUMENTS}") from None
+
+    @wraps(function)
+    def steps(*arrays: Any, **options: Any) -> Iterator[Step]:
+        yielded = function(*arrays, **options)
+        for step in yielded if isinstance(yielded, Iterable) else [yielded]:
+            if not isinstance(step, Step):
+                raise BadValue(
+                    f"{name} gave a value of type {type(step).__name__}, expected steps: "
+                    "`yield Step(done=1, total=1, x=…)`"
+                )
+            yield step
+
+    steps.__name__ = name
+    return steps
+
+
+def check_progress(progress: Any) -> None:
+    """Raise BadValue for a progress that is neither a function nor None nor False."""
+    if not (callable(progress) or progress is None or progress is False):
+        raise BadValue(f"progress = {progress!r}: expected a function of a Step, or False")
 
 
 def number(value: Any) -> Any:

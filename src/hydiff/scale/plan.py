@@ -165,7 +165,8 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
     """
     cube, request, overwrite = plan.cube, plan.request, plan.overwrite
     io.refuse_unmarked(cube, name, request.unmarked)
-    if io.format_for(cube, name) == "enmap":
+    kind = io.format_for(cube, name)
+    if kind == "enmap":
         enmap.check_unpacked(cube, plan.limits.memory)
     io.staging.refuse_targets(plan.source, places, overwrite, plan.input)
     companions = provenance.beside(plan.output)
@@ -179,6 +180,11 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
         masks = (request.observed, request.missing, request.quality)
         inputs = (plan.input, cube.path, *masks, *references)
         io.staging.refuse_inputs([plan.band_mask], inputs)
+    if kind in io.PRODUCTS and kind != cube.format:
+        raise BadValue(
+            f"{name} would be a product ({kind}), which is only written as a copy of another one; "
+            f"name it {name.stem}.tif, .img or .zarr"
+        )
 
 
 def _places(cube: Cube, output: Path) -> list[Path]:

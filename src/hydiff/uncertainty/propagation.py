@@ -8,7 +8,7 @@ no samples.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,7 @@ class Propagated:
     share: Floats  # share of the variance that is due to filled entries, 0 … 1
     samples: int  # number of samples that were used; 0 = exact
     empty: tuple[str, ...] = ()  # zones without a pixel, which are left out
+    notes: tuple[str, ...] = ()  # on bands of f whose errors are not well known
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per value, with plain numbers; None for unknown ones."""
@@ -67,7 +68,7 @@ class Propagated:
         ]
         more = [f"… {len(lines) - 10} more"] if len(lines) > 10 else []
         head = f"hydiff.Propagated ({how}; value ± σ, share of the variance from filled entries)"
-        return "\n".join([head, *lines[:10], *more])
+        return "\n".join([head, *lines[:10], *more, *self.notes])
 
 
 def _plain(value: float) -> float | None:
@@ -82,6 +83,7 @@ class Quantity(NamedTuple):
     f: Callable[[Array], Floats]  # x → (m,)
     weights: Callable[[int], Weights] | None = None  # weights of value i, if f is linear
     empty: tuple[str, ...] = ()  # zones without a pixel
+    bands: Sequence[int] = ()  # of the cube that f depends on
 
 
 def propagate(
@@ -143,7 +145,25 @@ def propagate(
         else:
             errors = (sample - x for sample in samples)
         propagated = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
-    return replace(propagated, empty=quantity.empty)
+    return replace(propagated, empty=quantity.empty, notes=tuple(_notes(result, quantity.bands)))
+
+
+def _notes(result: Result, bands: Sequence[int]) -> Iterator[str]:
+    """Yield notes on the bands of a quantity whose errors the model of the cube does not know."""
+    filled = [b for b in bands if result.filled[b].any()]
+    good, bars = result.cube.good_bands, result.sigma
+    unknown = {b: bars is None or not np.isfinite(bars[b][result.filled[b]]).all() for b in filled}
+    for is_unknown, size in ((False, ""), (True, ", and as large as the band varies")):
+        if bad := [str(b) for b in filled if not good[b] and unknown[b] == is_unknown]:
+            yield (
+                f"note: bad bands ({', '.join(bad)}): the errors of filled entries are taken as "
+                f"independent{size}; σ of a mean over them is too small"
+            )
+    if lacking := [str(b) for b in filled if good[b] and unknown[b] and bars is not None]:
+        yield (
+            f"note: bands {', '.join(lacking)}: filled entries without an error bar get that of "
+            "kriging"
+        )
 
 
 def fill_values(cube: Cube) -> Floats:
@@ -178,12 +198,12 @@ def quantity_of(
 
     affine = formula.affine
     if affine is None:
-        return Quantity(labels, mean, None, zones.empty)
+        return Quantity(labels, mean, None, zones.empty, formula.bands)
 
     def weights(i: int) -> Weights:
         return _weights(zones, i, affine.terms, x)
 
-    return Quantity(labels, mean, weights, zones.empty)
+    return Quantity(labels, mean, weights, zones.empty, formula.bands)
 
 
 def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
@@ -199,6 +219,7 @@ def _means(zones: Zones, cube: Cube, x: Floats, bands: Array) -> Quantity:
         lambda x: zones.means(x[bands]).T.ravel(),
         lambda i: _weights(zones, i // len(bands), {int(bands[i % len(bands)]): 1.0}, x),
         zones.empty,
+        bands.tolist(),
     )
 
 
@@ -232,14 +253,15 @@ def _of_function(f: Function, over: Over, cube: Cube, x: Floats, filled: Bools) 
     if first.shape == x.shape[1:]:
         zones = zones_of(over, cube)
         labels = tuple({"zone": zone} for zone in zones.names)
-        return Quantity(labels, lambda x: zones.means(called(x)[None])[0], None, zones.empty)
+        every = range(len(x))
+        return Quantity(labels, lambda x: zones.means(called(x)[None])[0], None, zones.empty, every)
     if not (over is None or (isinstance(over, str) and over == ALL)):
         raise BadValue(
             f"{name} returns {first.shape or 'one number'}, which cannot be averaged over zones: "
             f"return a map {x.shape[1:]}, or leave `over=` out"
         )
     numbered = tuple({"of": name, "number": i} for i in range(first.size))
-    return Quantity(numbered, lambda x: called(x).ravel())
+    return Quantity(numbered, lambda x: called(x).ravel(), bands=range(len(x)))
 
 
 # ── its uncertainty ──────────────────────────────────────────────────────────────────────────────
