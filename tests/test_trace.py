@@ -65,7 +65,9 @@ def test_a_fill_in_place_and_a_copy_do_everything_once(file, calls):
     assert calls == ONCE
     calls.clear()
     fill(file, "-o", file.with_stem("copy"), "--method", "linear")
-    assert calls == ONCE
+    # the flags and reasons of the first fill are read too, where they are rasters beside it
+    files = 3 if file.suffix in (".bsq", ".tif") else 1
+    assert calls == ONCE | {"open": files, "sniff": files}
 
 
 def test_a_dry_run_plans_once_and_does_nothing(file, calls):
