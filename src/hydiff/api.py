@@ -56,7 +56,6 @@ from hydiff.result import Result
 if TYPE_CHECKING:
     import xarray
 
-
 Mask = Bools | str | Path | None
 
 

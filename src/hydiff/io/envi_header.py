@@ -311,12 +311,13 @@ def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
     """Return the entries that GDAL writes for a CRS (WKT) and an affine transform."""
     import rasterio
 
-    profile = {"driver": "ENVI", "width": 2, "height": 1, "count": 1, "dtype": "uint8"}
+    profile = {"width": 2, "height": 1, "count": 1, "dtype": "uint8"}
     if crs is not None:
         profile["crs"] = crs_of(crs, Path("crs"))
     with gdal(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.img")
-        with rasterio.open(path, "w", transform=rasterio.Affine(*transform), **profile) as dataset:
+        place = rasterio.Affine(*transform)
+        with rasterio.open(path, "w", driver="ENVI", transform=place, **profile) as dataset:
             dataset.write(np.zeros((1, 1, 2), np.uint8))
         envi = parse(path.with_suffix(".hdr"))  # rasterio shows no entry with `rotation=`
     return {k: envi[k] for k in GEOREFERENCE if k in envi}
