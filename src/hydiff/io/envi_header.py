@@ -18,7 +18,7 @@ import numpy as np
 
 from hydiff.cube import Array, Cube, Floats
 from hydiff.errors import CubeFormatError
-from hydiff.io.gdal import gdal
+from hydiff.io.gdal import create_envi, gdal
 from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, entries, number, scaling
 from hydiff.io.maps import crs_of, is_definition
 from hydiff.io.parsing import check_count, native, parsing
@@ -309,15 +309,12 @@ def _map_entries(cube: Cube) -> Header:
 
 def _gdal_map_entries(crs: str | None, transform: tuple[float, ...]) -> Header:
     """Return the entries that GDAL writes for a CRS (WKT) and an affine transform."""
-    import rasterio
-
     profile = {"width": 2, "height": 1, "count": 1, "dtype": "uint8"}
     if crs is not None:
         profile["crs"] = crs_of(crs, Path("crs"))
-    with gdal(), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.img")
-        place = rasterio.Affine(*transform)
-        with rasterio.open(path, "w", driver="ENVI", transform=place, **profile) as dataset:
+        with create_envi(path, transform, **profile) as dataset:
             dataset.write(np.zeros((1, 1, 2), np.uint8))
         envi = parse(path.with_suffix(".hdr"))  # rasterio shows no entry with `rotation=`
     return {k: envi[k] for k in GEOREFERENCE if k in envi}

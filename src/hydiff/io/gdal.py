@@ -73,6 +73,16 @@ def create(path: Path, **profile: Any) -> Iterator[Any]:
 
 
 @contextmanager
+def create_envi(path: Path, transform: tuple[float, ...], **profile: Any) -> Iterator[Any]:
+    """Create an ENVI file whose header states an affine transform."""
+    import rasterio
+
+    profile["transform"] = rasterio.Affine(*transform)
+    with gdal(), rasterio.open(path.absolute(), "w", driver="ENVI", **profile) as dataset:
+        yield dataset
+
+
+@contextmanager
 def open_described(path: Path) -> Iterator[Any]:
     """Open a GeoTIFF with the metadata in the files beside it; not for its values or masks."""
     import rasterio
