@@ -102,13 +102,14 @@ def weights_of(
             np.vstack([mixed(t.residual, t, weights), t.residual[costly]]) for t in network_trials
         ]
         steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
-        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, DOUBT)
+        doubt = 1.0 if from_nothing else DOUBT  # as for the candidates without a network
+        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, doubt)
         combined = shares[0] * weights
         combined[costly] = shares[1:]
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, DOUBT)
+            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, doubt)
             reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
