@@ -571,6 +571,22 @@ def test_shares_change_only_as_deep_in_the_gaps_as_two_folds_reach(rng):
     assert (blend.weights_of(some, ONE_CLASS, both, 0).plain[1, :4] > 0.95).all()
 
 
+def test_shares_are_said_to_vary_where_they_do(rng):
+    for scale, vary in ((0.1, True), (1.0, False)):  # the first leaves the share for a gain
+        some = [
+            trial(
+                rng.standard_normal((2, 4000)) * [[1.0], [scale]],
+                distance=rng.choice([0] if fold else [0, 1], 4000),
+            )
+            for fold in range(4)
+        ]
+        both = [Candidate("one", "smooth"), Candidate("two", "prior", {"size": "full"})]
+        usual = some if vary else [t._replace(residual=t.residual[:1].repeat(2, 0)) for t in some]
+        weights = blend.weights_of(usual, ONE_CLASS, both, 0)
+        assert bool(np.ptp(weights.all, axis=(1, 2)).any()) == vary
+        assert ("shares vary" in weights.why) == vary
+
+
 def test_what_a_network_gains_is_promised(rng):
     some, weights = folds_with_a_network(rng, lambda e, fresh: 0.5 * e)
     alone = weights._replace(all=weights.plain)

@@ -113,7 +113,9 @@ def weights_of(
             reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
-    return Weights(weights, combined, f"{_words(share, candidates)}: {'; '.join(reasons)}", share)
+    return Weights(
+        weights, combined, f"{_words(share, combined, candidates)}: {'; '.join(reasons)}", share
+    )
 
 
 def _usual(networks: Sequence[Candidate]) -> Floats:
@@ -153,13 +155,15 @@ def _listed(candidates: Sequence[Candidate], numbers: Sequence[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _words(share: Floats, candidates: Sequence[Candidate]) -> str:
-    """Return a short description of a blend: its candidates and their shares."""
+def _words(share: Floats, weights: Floats, candidates: Sequence[Candidate]) -> str:
+    """Return a short description of a blend with weights (M, D, G): its candidates and their
+    mean shares (M,)."""
     if (largest := int(np.argmax(share))) == 0 and share[0] > 0.9999:
         return f"{candidates[largest].name} alone"
     used = ((c, s) for c, s in zip(candidates, share, strict=True) if s >= 0.005)
     parts = (f"{c.name} {100 * s:.0f} %" for c, s in used)
-    return f"blend of {', '.join(parts)} (shares vary with distance and band)"
+    vary = " (shares vary with distance and band)" if np.ptp(weights, axis=(1, 2)).any() else ""
+    return f"blend of {', '.join(parts)}{vary}"
 
 
 def advised(
