@@ -5,7 +5,7 @@
 #
 # PART   alone    what is about time, one run after the other
 #        scenes   tiles: a scene's own prior, three sizes; alone, too
-#        default  the default fill; rivals: the network by itself
+#        rivals   the network that is fitted to one cube, by itself
 #        core     the paper's method without noise, whole tables
 #        paper    the paper's tables: peers, ablations, noise; rest: peers set again, a stand-in
 #        noise    the paper's method and its parts with noise, three seeds: ei-ablation, noisy;
@@ -22,14 +22,13 @@
 #        left     cells of the peers that are left: 570 s
 #        ablation trainings of the small network on other images, STEPS each: rows in OUT
 #        seed     another training of the full network, seed 1, into OUT: 500 s
-#        budgets  the default fill with `--budget fast` and `best`, and with noise: 300 s
 #        clock    the table of times alone, 144 × 144 × 128: 480 s
 #        offline  Table VIII: two trainings of 1.5 minutes for each half of a scene, and fits: 450 s
 #        diverse  offline training on 10 to 3000 squares of DATA/train, split by place: 540 s; rows
 #                 in OUT/offline.csv, for `python benchmarks/offline.py gather`.  Once more on the
 #                 same machine, it goes on from STATES (DATA/offline); OFFLINE names other lanes
-#        prior    the default fill with the network that comes with hydiff, masks in turn so that
-#                 every scene has some; then noise, then the other budgets: 540 s
+#        prior    the default fill on masks that all bands share, with noise, and by the other
+#                 budgets: 540 s; seven lanes of two cores, which leave two to `seed`
 #        published    DDS2M by its own code (PUBLISHED is a checkout of it) on two small scenes
 #        settings what is left of alpha, readings, transforms and precision, DHP with noise
 #        tuned    the prior tuned on the cube beside one pass, eleven scenes, three masks: 400 s;
@@ -258,59 +257,23 @@ scenes() {  # by tiles: the scene's own prior, and tiles of three sizes
     timeout 150 "$python" benchmarks/scene_gpu.py sizes
 }
 
-default_fill() {  # LANE CORES SCENES SCENE-WITH-NOISE MASKS
+whole_pixels="stripes blobs frames slc-off published-3 published-1 published-2 published-4"
+prior_of() {  # LANE CORES SCENES NOISY-SCENES: each line is one process, which keeps its GPU warm
     lane "$1"
     on_cores "$2"
-    bench best $(with scene $3) --sigma 0 --method auto
-    for sigma in 0.3 band 0.1 0.2; do
-        bench best $(with scene $4) --sigma $sigma $(with mask $5) --method auto
-    done
-}
-default() {
-    default_fill a 0-3 "indian_pines chikusei_36" "indian_pines" "published-3" &
-    default_fill b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "enmap_potsdam_64x96 chikusei_36" "published-3 blobs" &
-    default_fill c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" "published-3 blobs" &
-    default_fill d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "paris_hyperion_72" "published-3 blobs" &
-    wait
-}
-whole_pixels="blobs stripes frames slc-off published-3 published-1 published-2 published-4"
-auto_with_noise() {  # SCENES
-    local sigma
-    for sigma in 0.1 0.3 0.2 band; do
-        bench best $(with scene $1) --sigma $sigma $(with mask blobs stripes published-3) --method auto
-    done
-}
-auto_by_budget() {  # SCENES
-    local budget
-    for budget in fast best; do
-        bench best $(with scene $1) --sigma 0 $(with mask stripes blobs) --method auto --budget $budget
-    done
-}
-prior_of() {  # LANE CORES SCENES NOISY-SCENES: masks that all bands share, one after the other
-    lane "$1"
-    on_cores "$2"
-    for mask in $whole_pixels; do bench best $(with scene $3) --sigma 0 --mask $mask --method auto; done
-    auto_with_noise "$4"
-    auto_by_budget "$3"
+    bench best $(with scene $3) --sigma 0 $(with mask $whole_pixels) --method auto
+    [ -z "$4" ] || bench best $(with scene $4) $(with sigma 0.1 0.3 0.2 band) $(with mask blobs stripes published-3) --method auto
+    bench best $(with scene $3) --sigma 0 $(with mask $whole_pixels) --method auto --budget fast
+    bench best $(with scene $3) --sigma 0 $(with mask $whole_pixels) --method auto --budget best
 }
 prior() {
-    prior_of prior-a 0-1 "indian_pines chikusei_36" "chikusei_36 indian_pines" &
-    prior_of prior-b 2-3 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "paris_hyperion_72 enmap_potsdam_64x96" &
-    prior_of prior-c 4-5 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96" &
-    prior_of prior-d 6-7 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "cave_feathers_144" &
-    wait
-}
-budgets_of() {  # LANE CORES SCENES NOISY-SCENES: the default fill with less and with more time; noise
-    lane "$1"
-    on_cores "$2"
-    auto_by_budget "$3"
-    auto_with_noise "$4"
-}
-budgets() {
-    budgets_of budgets-a 0-3 "indian_pines chikusei_36" "indian_pines" &
-    budgets_of budgets-b 4-7 "wdc10_144 enmap_potsdam_64x96 paris_hyperion_72" "paris_hyperion_72 enmap_potsdam_64x96" &
-    budgets_of budgets-c 8-11 "cave_toys_144 abu_urban-1_96 jasper_96" "abu_urban-1_96 chikusei_36" &
-    budgets_of budgets-d 12-15 "cave_feathers_144 abu_airport-1_96 abu_airport-4_96" "cave_feathers_144" &
+    prior_of prior-a 2-3 "indian_pines" "indian_pines" &
+    prior_of prior-b 4-5 "cave_toys_144 paris_hyperion_72" "paris_hyperion_72" &
+    prior_of prior-c 6-7 "cave_feathers_144 chikusei_36" "chikusei_36 cave_feathers_144" &
+    prior_of prior-d 8-9 "abu_urban-1_96" "abu_urban-1_96" &
+    prior_of prior-e 10-11 "abu_airport-1_96 wdc10_144" "" &
+    prior_of prior-f 12-13 "abu_airport-4_96 enmap_potsdam_64x96" "enmap_potsdam_64x96" &
+    prior_of prior-g 14-15 "jasper_96" "" &
     wait
 }
 published() {  # DDS2M by its own code beside ours; PUBLISHED is a checkout of it, seconds to minutes a cell
