@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +16,14 @@ from scipy.ndimage import gaussian_filter
 
 import command
 import hydiff
-from hydiff.cube import Cube
+from hydiff.cube import Cube, Lazy
 from hydiff.errors import BadValue, HydiffError, NothingObserved, OutputError
 from hydiff.gaps import mask, rule
 from hydiff.io import axes as ax
 from hydiff.io import blocks, bundled, provenance, threads
 from hydiff.io.fill_layers import layer_named
 from hydiff.request import Request
-from hydiff.scale import early, execute, layout, scene, tiles
+from hydiff.scale import assemble, bits, early, execute, layout, ledger, scene, tiles
 from hydiff.scale.plan import make_plan
 from hydiff.scale.scene import Limits
 from hydiff.workers import Outcome, in_turn
@@ -484,6 +485,46 @@ def test_tiles_put_together_as_they_come_are_those_put_together_at_the_end(file,
         execute.fill_file(file, output, request, Limits(memory, tile=24), run=run)
     one, *others = (contents(tmp_path / name / "o.bsq") for name in "abc")
     assert len(one) > 3 and all(one == other for other in others)
+
+
+def test_an_assembled_scene_is_written_without_its_tiles(file, tmp_path):
+    """Tiles are blended once; values and error bars are then read at the gaps, from any box."""
+    request, limits = replace(SMOOTH, settings={"error_bars": True}), Limits(PLENTY, tile=32)
+    execute.fill_file(file, tmp_path / "o.bsq", request, limits)
+    plan = make_plan(file, tmp_path / "p.bsq", request, limits, by_tiles=True)
+    ledger.prepare(work := tmp_path / "tiles", resume=False)
+    tiled = scene.fill_tiles(plan, work, in_turn)
+    for tile in work.glob("tile-*"):
+        tile.unlink()
+    written, box = hydiff.read(tmp_path / "o.bsq"), (slice(1, 5), slice(10, 50), slice(7, 60))
+    values = assemble.values(tiled.scene, tiled.entries)
+    np.testing.assert_array_equal(values[box], written.values[box])
+    sigma = hydiff.read(tmp_path / "o.bsq.sigma.bsq").values[box]
+    np.testing.assert_array_equal(tiled.sigma[box].astype(np.float32), sigma)
+    assert tiled.filled.get(*box).any() and np.isfinite(sigma).any()
+
+
+def test_a_scene_is_read_once_for_its_masks_if_no_value_could_be_its_nodata(file, tmp_path):
+    read, cube = [], replace(hydiff.read(file), nodata=None)
+    values = Lazy(cube.shape, cube.dtype, lambda *block: read.append(block) or cube.values[block])
+    for nodata, times in ((-9999.0, 1), (float(cube.values[0, 0].max()), 2)):
+        read.clear()
+        request = replace(LINEAR, nodata=nodata)
+        bits.scan(replace(cube, values=values), None, request, tmp_path)
+        assert len(read) == times
+
+
+def test_workers_start_while_libraries_of_the_decision_are_loaded(file, tmp_path, monkeypatch):
+    started, met, start = threading.Event(), [], early.start_workers
+
+    def starting(*arguments):
+        started.set()
+        return start(*arguments)
+
+    monkeypatch.setattr(early, "load", lambda request: met.append(started.wait(5)))
+    monkeypatch.setattr(early, "start_workers", starting)
+    execute.fill_file(file, tmp_path / "o.bsq", LINEAR, Limits(PLENTY, tile=32))
+    assert met == [True]
 
 
 def test_formats_that_are_written_whole_are_refused(file, tmp_path):

@@ -300,6 +300,9 @@ def note_of_origin(recipe: Mapping[str, Any], here: str) -> list[str]:
     return [] if recipe.get("cube") == here else [ELSEWHERE]
 
 
+Buffer = bytes | memoryview
+
+
 class Fingerprint:
     """A hash of the observed values in the good bands of a cube, which is added row by row.
 
@@ -310,16 +313,18 @@ class Fingerprint:
         self.good = good  # (bands,)
         self.digest = hashlib.sha256()
 
-    def content(self, values: Array, observed: Bools) -> Iterator[bytes]:
+    def content(self, values: Array, observed: Bools) -> Iterator[Buffer]:
         """Yield the bytes of some rows that are hashed; values and observed (bands, rows, cols)."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
+        good = slice(None) if self.good.all() else self.good  # a slice copies nothing
         for row in range(values.shape[1]):
-            measured = observed[self.good, row]
+            measured = observed[good, row]
             yield f"{values.dtype} {measured.shape}".encode()
-            yield np.packbits(measured).tobytes()
-            yield np.where(measured, values[self.good, row], values.dtype.type(0)).tobytes()
+            yield np.packbits(measured).data
+            kept = np.where(measured, values[good, row], values.dtype.type(0))
+            yield np.ascontiguousarray(kept).data
 
-    def add(self, content: Iterable[bytes]) -> None:
+    def add(self, content: Iterable[Buffer]) -> None:
         """Add the content of the next rows."""
         for part in content:
             self.digest.update(part)

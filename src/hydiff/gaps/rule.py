@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,9 @@ from hydiff.cube import (
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import mask, undeclared
 from hydiff.gaps.regions import Selection
-from hydiff.io.blocks import Block, blocks, sampled
+from hydiff.io.blocks import blocks, sampled
 
 Reason = tuple[str, Bools]  # why pixels (rows, cols) are left, and which
-Walk = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, or a map in threads
 
 NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
 WITHHELD = "screened for clouds, not lost"  # this and the next two: why entries stay missing
@@ -108,9 +107,7 @@ def check_nodata(nodata: Nodata, nodata_in: str | None) -> None:
         raise BadValue("`nodata_in=` goes with `nodata=VALUE`: name the value")
 
 
-def counted_whole(
-    cube: Cube, nodata: Nodata, nodata_in: str | None, walk: Walk = map
-) -> tuple[float, ...]:
+def counted_whole(cube: Cube, nodata: Nodata, nodata_in: str | None) -> tuple[float, ...]:
     """Return the nodata values that count only in pixels where every good band is missing.
 
     With `nodata_in` "all" these are all values of `nodata`, with "any" none.  By default, those
@@ -119,26 +116,28 @@ def counted_whole(
     check_nodata(nodata, nodata_in)
     if nodata is None or nodata_in == "any":
         return ()
-    return listed(nodata) if nodata_in == "all" else _plausible(cube, listed(nodata), walk)
+    return listed(nodata) if nodata_in == "all" else _plausible(cube, listed(nodata))
 
 
-def _plausible(cube: Cube, nodata: tuple[float, ...], walk: Walk) -> tuple[float, ...]:
+def _plausible(cube: Cube, nodata: tuple[float, ...]) -> tuple[float, ...]:
     """Return the nodata values that lie in the range of other values or near it."""
-    low, high, plausible = np.inf, -np.inf, tuple[float, ...]()
+    low, high, found = np.inf, -np.inf, tuple[float, ...]()
     good = cube.good_bands[:, None, None]
-
-    def ends(block: Block) -> tuple[float, float]:
+    for block in blocks(cube.shape, cube.dtype.itemsize, 1):
         values = np.asarray(cube.values[block])
         rest = values[good & cube.observed_in(values, nodata)]
-        return (float(rest.min()), float(rest.max())) if len(rest) else (np.inf, -np.inf)
-
-    for least, most in walk(ends, blocks(cube.shape, cube.dtype.itemsize, 1)):
-        low, high = min(low, least), max(high, most)
-        margin = PLAUSIBLE * (high - low)
-        plausible = tuple(v for v in nodata if low - margin <= v <= high + margin)
-        if len(plausible) == len(nodata):  # the range only grows
+        if len(rest):
+            low, high = min(low, float(rest.min())), max(high, float(rest.max()))
+        found = plausible(nodata, low, high)
+        if len(found) == len(nodata):  # the range only grows
             break
-    return plausible
+    return found
+
+
+def plausible(nodata: Sequence[float], low: float, high: float) -> tuple[float, ...]:
+    """Return the nodata values that lie in a range of other values or near it."""
+    margin = PLAUSIBLE * (high - low)
+    return tuple(v for v in nodata if low - margin <= v <= high + margin)
 
 
 def spared_note(whole: Sequence[float], spared: int) -> list[str]:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, Ints, Lazy, Nodata
-from hydiff.flags import MASK, counted, lost_frames, of_fill, outside_of, reasons
+from hydiff.flags import FILLED, MASK, REASONS, counted, lost_frames, of_fill, outside_of, reasons
 from hydiff.gaps import rule
 from hydiff.gaps.reach import bounded
-from hydiff.io.blocks import Block, blocks
-from hydiff.io.threads import MOST_THREADS, cores
+from hydiff.io.blocks import BUDGET, blocks
+from hydiff.io.threads import MOST_THREADS, cores, in_threads
 from hydiff.io.uncertainty import total
 from hydiff.methods import declared
 from hydiff.scale import ledger, tiles
-from hydiff.scale.bits import Bits, ByteFile
+from hydiff.scale.bits import Bits, GapLayer
 from hydiff.scale.layout import Scene
-from hydiff.scale.tiles import Box, Tile
+from hydiff.scale.tiles import Tile
 
 
 class Kept(NamedTuple):
-    """A finished tile on disk: float64 (layers, bands, n) at its n gap pixels, row by row."""
+    """A finished tile on disk: float64 (layers, bands, n) at its n gap pixels, row by row.
+
+    The layers are the estimate, its error bars if it has any, and the source of each value.
+    """
 
     tile: Tile
     path: str
@@ -36,47 +38,18 @@ class Kept(NamedTuple):
     offset: int  # of the values in the file, in bytes
     shape: tuple[int, ...]
 
+    @property
+    def bars(self) -> bool:
+        return self.shape[0] > 2
 
-class Mosaic(NamedTuple):
-    """The finished tiles of a scene, from which blended values are read box by box."""
-
-    scene: Scene
-    kept: list[Kept | None]  # in the order of the plan, so that sums are reproducible; None = not
-    #                          finished yet
-
-    def blended(self, layer: int, bands: slice, box: Box) -> Floats:
-        """(bands, rows, cols) blended values of the tiles in a box; NaN where nothing is filled."""
-        return tiles.overlap_add(box, bands.stop - bands.start, self._pieces(layer, bands, box))
-
-    def in_gaps(self, layer: int, bands: slice, box: Box) -> Floats:
-        """(bands, 1, n) blended values at the n pixels of a box that have something to fill."""
-        pieces, gaps = self._pieces(layer, bands, box), self.scene.gaps[box]
-        return tiles.overlap_add(box, bands.stop - bands.start, pieces, gaps)
-
-    def origins(self, bands: slice, box: Box) -> Array:
-        """(bands, 1, n) sources of the values at those pixels: bits of `flags`, of all tiles."""
-        gaps, (left, right) = self.scene.gaps[box], (box[1].start, box[1].stop)
-        numbers = (np.cumsum(gaps) - 1).reshape(gaps.shape)
-        bits = np.zeros((bands.stop - bands.start, 1, int(gaps.sum())), np.uint8)
-        for piece in self._pieces(-1, bands, box):
-            inside = (piece.cols >= left) & (piece.cols < right)
-            at = numbers[piece.rows[inside] - box[0].start, piece.cols[inside] - left]
-            bits[:, 0, at] |= np.nan_to_num(piece.values[:, inside]).astype(np.uint8)
-        return bits
-
-    def _pieces(self, layer: int, bands: slice, box: Box) -> Iterator[tiles.Piece]:
-        """Yield one layer of each finished tile that overlaps a box, read from its file."""
-        for tile, path, rows, cols, weight, offset, shape in filter(None, self.kept):
-            if all(
-                s.start < b.stop and b.start < s.stop
-                for s, b in zip(tile.support, box, strict=True)
-            ):
-                at = slice(*np.searchsorted(rows, (box[0].start, box[0].stop)))
-                with open(path, "rb") as file:  # noqa: PTH123
-                    # pathlib, and np.memmap that uses it, would take longer than the rest
-                    view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                values = np.frombuffer(view, np.float64, offset=offset).reshape(shape)
-                yield tiles.Piece(rows[at], cols[at], weight[at], values[layer, bands, at])
+    def piece(self, layer: int, rows: slice) -> tiles.Piece:
+        """Return one layer of the part in some rows, mapped from the file."""
+        at = slice(*np.searchsorted(self.rows, (rows.start, rows.stop)))
+        with open(self.path, "rb") as file:  # noqa: PTH123
+            # pathlib, and np.memmap that uses it, would take longer than the rest
+            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        values = np.frombuffer(view, np.float64, offset=self.offset).reshape(self.shape)
+        return tiles.Piece(self.rows[at], self.cols[at], self.weight[at], values[layer, :, at])
 
 
 def _kept(scene: Scene, tile: Tile) -> Kept:
@@ -92,7 +65,8 @@ def _kept(scene: Scene, tile: Tile) -> Kept:
 def _spread(values: Array, gaps: Bools, empty: float) -> Array:
     """(bands, rows, cols) with values (bands, 1, n) at the gaps (rows, cols), else `empty`."""
     whole = np.full((len(values), *gaps.shape), empty, values.dtype)
-    whole[:, gaps] = values[:, 0]
+    for plane, new in zip(whole, values[:, 0], strict=True):  # faster than all planes at once
+        plane[gaps] = new
     return whole
 
 
@@ -100,7 +74,9 @@ class FilledEntries(NamedTuple):
     """The filled entries of a scene, in files."""
 
     filled: Bits
-    flags: ByteFile
+    values: GapLayer  # as they will be written, in the dtype of the cube
+    flags: GapLayer
+    sigma: GapLayer | None  # error bars; NaN where nothing was filled
     by_flag: Counter[str]  # number of entries
     changed: Counter[str]  # number of filled values that the dtype changed, by kind of change, and
     #                        of those outside the observed range or clipped, by names of BEYOND
@@ -112,14 +88,18 @@ class Assembly:
     A block of rows is processed in a thread as soon as all of its tiles are finished.
     """
 
-    def __init__(self, scene: Scene, nodata: Nodata) -> None:
+    def __init__(self, scene: Scene, nodata: Nodata, product_uncertainty: Floats | None) -> None:
+        """product_uncertainty: (bands,) that of the input, which is added to the error bars."""
         shape = scene.cube.shape
-        self.mosaic = Mosaic(scene, [None] * len(scene.planned))
+        self.scene, self.nodata, self.product_uncertainty = scene, nodata, product_uncertainty
+        self._keeps = _keeps(scene)
+        # in the order of the plan, so that sums are reproducible; None = not finished yet
+        self._kept: list[Kept | None] = [None] * len(scene.planned)
         self._filled = Bits(scene.work / "filled.bits", shape).empty()
-        self._flags = ByteFile(scene.work / "flags.bytes", shape).empty()
-        self._put = partial(_put, self.mosaic, nodata, self._filled, self._flags, _keeps(scene))
-        with_gaps = (block for block in blocks(shape, 8, axis=1) if scene.gaps[block[1:]].any())
-        self._waiting = [(block, _tiles_in(scene, block[1])) for block in with_gaps]
+        self._values = self._layer("values", scene.cube.dtype)
+        self._flags = self._layer("flags", np.uint8)
+        self._sigma: GapLayer | None = None  # until a tile has error bars
+        self._waiting = [(rows, _tiles_in(scene, rows)) for rows in _parts(scene)]
         self._pool = ThreadPoolExecutor(min(cores(), MOST_THREADS))
         self._running: list[Future[tuple[Counter[str], Counter[str]]]] = []
 
@@ -131,60 +111,99 @@ class Assembly:
 
     def add(self, tile: Tile) -> None:
         """Register a finished tile, and start the blocks that waited for no other."""
-        scene = self.mosaic.scene
-        self.mosaic.kept[scene.planned.index(tile)] = _kept(scene, tile)
+        self._kept[self.scene.planned.index(tile)] = kept = _kept(self.scene, tile)
+        if kept.bars and self._sigma is None:
+            self._sigma = self._layer("sigma", np.float64)
         for _, pending in self._waiting:
             pending.discard(tile.number)
-        ready = [block for block, pending in self._waiting if not pending]
-        self._waiting = [(block, pending) for block, pending in self._waiting if pending]
-        self._running += [self._pool.submit(self._put, block) for block in ready]
+        ready = [rows for rows, pending in self._waiting if not pending]
+        self._waiting = [(rows, pending) for rows, pending in self._waiting if pending]
+        self._running += [self._pool.submit(self._put, rows) for rows in ready]
 
     def entries(self, complete: bool) -> FilledEntries:
-        """Return the filled entries and their flags, after all tiles were added.
+        """Return the filled entries and their layers, after all tiles were added.
 
         complete: whether every tile filled its whole target.
         """
-        scene, changed, by_flag = self.mosaic.scene, Counter[str](), Counter[str]()
+        changed, by_flag = Counter[str](), Counter[str]()
         for changes, flags in (future.result() for future in self._running):
             changed.update(changes)
             by_flag.update(flags)
-        whole = complete and scene.cube.dtype.kind == "f"
-        filled = scene.target if whole else self._filled
-        return FilledEntries(filled, self._flags, by_flag, changed)
+        whole = complete and self.scene.cube.dtype.kind == "f"
+        filled = self.scene.target if whole else self._filled
+        bars = self._sigma if all(kept and kept.bars for kept in self._kept) else None
+        return FilledEntries(filled, self._values, self._flags, bars, by_flag, changed)
+
+    def _layer(self, name: str, dtype: Any) -> GapLayer:
+        """Create the file of a layer of the filled entries."""
+        path = self.scene.work / f"{name}.gaps"
+        return GapLayer.empty(path, self.scene.gaps, self.scene.cube.bands, dtype)
+
+    def _put(self, rows: slice) -> tuple[Counter[str], Counter[str]]:
+        """Blend the tiles of some rows, and write their filled entries and layers to the files.
+
+        Returns the numbers of values that were changed or lie beyond the observed range, and the
+        number of entries with each flag.
+        """
+        scene, changed, gaps = self.scene, Counter[str](), self.scene.gaps[rows]
+        finished = [kept for kept in self._kept if kept is not None and _meet(kept.tile, rows)]
+        box, bands = (rows, slice(0, gaps.shape[1])), scene.cube.bands
+
+        def pieces(layer: int) -> Iterator[tiles.Piece]:  # of one tile at a time: they take memory
+            return (kept.piece(layer, rows) for kept in finished)
+
+        estimate = tiles.overlap_add(box, bands, pieces(0), gaps)
+        finite, ends = np.isfinite(estimate), scene.reach
+        estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
+        changed.update(beyond)
+        self._filled.put(slice(None), rows, _spread(finite, gaps, False))
+        written, dtype_changes = _written(scene.cube, estimate, finite, self.nodata)
+        changed.update(dtype_changes)
+        self._values.put(rows, written)
+        if self._sigma is not None and all(kept.bars for kept in finished):
+            sigma = tiles.overlap_add(box, bands, pieces(1), gaps)
+            self._sigma.put(rows, total(sigma, self.product_uncertainty, finite))
+        flags = of_fill(
+            finite,
+            self._keeps.bands[:, None, None] & self._keeps.pixels[rows][gaps],
+            _origins(pieces(-1), rows, gaps, bands),
+            outside_of(written, ends.low, ends.high),
+            np.zeros(finite.shape, bool),  # tiles do not change measured entries
+        )
+        self._flags.put(rows, flags)
+        return changed, Counter(counted(flags))
+
+
+def _parts(scene: Scene) -> Iterator[slice]:
+    """Yield ranges of rows with gaps, of which one layer of float64 is at most a block."""
+    pixels, start = 0, 0
+    for row, count in enumerate(scene.gaps.sum(axis=1).tolist()):
+        if pixels and (pixels + count) * scene.cube.bands * 8 > BUDGET:
+            yield slice(start, row)
+            pixels, start = 0, row
+        pixels += count
+    if pixels:
+        yield slice(start, len(scene.gaps))
+
+
+def _meet(tile: Tile, rows: slice) -> bool:
+    """Return whether the support of a tile overlaps a range of rows."""
+    return bool(tile.support[0].start < rows.stop and rows.start < tile.support[0].stop)
 
 
 def _tiles_in(scene: Scene, rows: slice) -> set[int]:
     """Return the numbers of the tiles whose support overlaps a range of rows."""
-    supports = {tile.number: tile.support[0] for tile in scene.planned}
-    return {n for n, s in supports.items() if s.start < rows.stop and rows.start < s.stop}
+    return {tile.number for tile in scene.planned if _meet(tile, rows)}
 
 
-def _put(
-    mosaic: Mosaic, nodata: Nodata, filled: Bits, layer: ByteFile, keeps: Keeps, block: Block
-) -> tuple[Counter[str], Counter[str]]:
-    """Write the mask of filled entries and the flags of a block to their files.
-
-    Returns the numbers of values that were changed or lie beyond the observed range, and the number
-    of entries with each flag.
-    """
-    scene, (bands, rows, cols) = mosaic.scene, block
-    gaps, changed = scene.gaps[rows, cols], Counter[str]()
-    estimate = mosaic.in_gaps(0, bands, (rows, cols))
-    finite, ends = np.isfinite(estimate), scene.reach.of(bands)
-    estimate, beyond = bounded(scene.cube.dtype, estimate, finite, ends)
-    changed.update(beyond)
-    filled.put(bands, rows, _spread(finite, gaps, False))
-    written, dtype_changes = _written(scene.cube, estimate, finite, nodata)
-    changed.update(dtype_changes)
-    flags = of_fill(
-        finite,
-        keeps.bands[bands, None, None] & keeps.pixels[rows, cols][gaps],
-        mosaic.origins(bands, (rows, cols)),
-        outside_of(written, ends.low, ends.high),
-        np.zeros(finite.shape, bool),  # tiles do not change measured entries
-    )
-    layer.put(bands, rows, _spread(flags, gaps, 0))
-    return changed, Counter(counted(flags))
+def _origins(pieces: Iterable[tiles.Piece], rows: slice, gaps: Bools, bands: int) -> Array:
+    """(bands, 1, n) sources of the values at those pixels: bits of `flags`, of all tiles."""
+    numbers = (np.cumsum(gaps) - 1).reshape(gaps.shape)
+    bits = np.zeros((bands, 1, int(gaps.sum())), np.uint8)
+    for piece in pieces:
+        at = numbers[piece.rows - rows.start, piece.cols]
+        bits[:, 0, at] |= np.nan_to_num(piece.values).astype(np.uint8)
+    return bits
 
 
 def _written(
@@ -217,67 +236,90 @@ def _keeps(scene: Scene) -> Keeps:
     return Keeps(usable, pixels)
 
 
-def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Lazy:
-    """(bands, rows, cols) why entries are missing, bits of `flags.REASONS`.
+class Reasons(NamedTuple):
+    """Why the entries of a scene are missing, bits of `flags.REASONS`."""
+
+    scene: Scene
+    frames: Bools  # (rows,) lost lines
+    named: Array | None  # bits from masks and quality layers, (rows, cols) or (bands, rows, cols)
+
+    def at(self, bands: slice, rows: slice, cols: slice) -> tuple[Array, Bools]:
+        """Return the reasons (bands, 1, n) at the n pixels of a box that lack a band, and these
+        pixels (rows, cols)."""
+        block, scene = (bands, rows, cols), self.scene
+        missing = ~scene.observed.get(*block)
+        where: Bools = np.asarray(missing.any(axis=0))
+        pixels = np.flatnonzero(where)  # several times as fast as a mask
+
+        def each(flags: Array) -> Array:
+            """(..., n, 1) values at the n pixels, each as a row of its own."""
+            return flags.reshape(*flags.shape[:-2], -1)[..., pixels, None]
+
+        own = missing if scene.own == scene.observed else ~scene.own.get(*block)
+        missing_by_cube, screened = each(own), scene.withheld
+        withheld = missing_by_cube & (False if screened is None else each(screened.get(*block)))
+        named = self.named
+        named_here = None if named is None else each(named[block if named.ndim == 3 else block[1:]])
+        in_frame = np.broadcast_to(self.frames[rows, None], where.shape)[where]
+        why = reasons(each(missing), missing_by_cube, withheld, named_here, in_frame)
+        return why.transpose(0, 2, 1), where
+
+    def counts(self) -> Counter[str]:
+        """Return the number of missing entries by the name of their reason."""
+        by_reason = Counter[str]()
+        parts = blocks(self.scene.cube.shape, 8)
+        for counts in in_threads(lambda block: counted(self.at(*block)[0], REASONS), parts):
+            by_reason.update(counts)
+        return by_reason
+
+    @property
+    def layer(self) -> Lazy:
+        """The reasons of all entries, (bands, rows, cols)."""
+        return Lazy(
+            self.scene.cube.shape, np.dtype(np.uint8), lambda *block: _spread(*self.at(*block), 0)
+        )
+
+
+def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Reasons:
+    """Return why the entries of a scene are missing.
 
     mask: True = measured.  named: bits from masks and quality layers, in their shape; None means
     MASK for the entries of the mask.
     """
     lines = [scene.observed.packed(band).any(axis=1) for band in range(scene.cube.bands)]
-    frames = lost_frames(np.any(lines, axis=0))
     if named is None and mask is not None:
         named = np.where(mask, 0, MASK).astype(np.uint8)
-
-    def read(bands: slice, rows: slice, cols: slice) -> Array:
-        """Return the reasons of a block."""
-        block = (bands, rows, cols)
-        missing = ~scene.observed.get(*block)
-        where: Bools = np.asarray(missing.any(axis=0))
-
-        def at(flags: Array) -> Array:
-            """(..., n, 1) values at the n pixels with a missing band, each as a row of its own."""
-            return flags[..., where][..., None]
-
-        missing_by_cube, screened = at(~scene.own.get(*block)), scene.withheld
-        withheld = missing_by_cube & (False if screened is None else at(screened.get(*block)))
-        named_here = None if named is None else at(named[block if named.ndim == 3 else block[1:]])
-        in_frame = np.broadcast_to(frames[rows, None], where.shape)[where]
-        why = reasons(at(missing), missing_by_cube, withheld, named_here, in_frame)
-        return _spread(why.transpose(0, 2, 1), where, 0)
-
-    return Lazy(scene.cube.shape, np.dtype(np.uint8), read)
+    return Reasons(scene, lost_frames(np.any(lines, axis=0)), named)
 
 
-def bars_of(mosaic: Mosaic, filled: Bits, own: Floats | None) -> Lazy:
-    """(bands, rows, cols) σ of the filled entries, NaN elsewhere.
+def layers_of(scene: Scene, entries: FilledEntries) -> dict[str, Lazy]:
+    """Return the layers of the filled entries by name, (bands, rows, cols): `flags`, and `sigma` if
+    all tiles have error bars, NaN where nothing was filled."""
 
-    own: (bands,) uncertainty of the input product.
-    """
+    def lazy(layer: GapLayer, empty: float, dtype: Any) -> Lazy:
+        def read(bands: slice, rows: slice, cols: slice) -> Array:
+            return _spread(layer.get(bands, rows, cols), scene.gaps[rows, cols], empty)
 
-    def read(bands: slice, rows: slice, cols: slice) -> Array:
-        """Return the σ of a block."""
-        gaps, input_sigma = mosaic.scene.gaps[rows, cols], None if own is None else own[bands]
-        sigma = mosaic.in_gaps(1, bands, (rows, cols))
-        where = filled.get(bands, rows, cols)[:, gaps][:, None]
-        return _spread(total(sigma, input_sigma, where), gaps, np.nan)
+        return Lazy(scene.cube.shape, np.dtype(dtype), read)
 
-    return Lazy(mosaic.scene.cube.shape, rule.float_for(mosaic.scene.cube.dtype), read)
+    flags = {"flags": lazy(entries.flags, 0, np.uint8)}
+    if entries.sigma is None:
+        return flags
+    return flags | {"sigma": lazy(entries.sigma, np.nan, rule.float_for(scene.cube.dtype))}
 
 
-def values(mosaic: Mosaic, filled: Bits, nodata: Nodata) -> Lazy:
-    """Return the input's values with the blended tiles in its gaps, computed when they are read."""
-    scene = mosaic.scene
+def values(scene: Scene, entries: FilledEntries) -> Lazy:
+    """Return the input's values with the filled ones in its gaps; a block is read when indexed."""
 
     def read(bands: slice, rows: slice, cols: slice) -> Array:
         """Return the values of a block, in the dtype of the file."""
         out = np.array(scene.cube.values[bands, rows, cols])
-        gaps = scene.gaps[rows, cols]
-        where = filled.get(bands, rows, cols)[:, gaps][:, None]
-        if where.any():
-            estimate = mosaic.in_gaps(0, bands, (rows, cols))
-            estimate, _ = bounded(out.dtype, estimate, where, scene.reach.of(bands))
-            old = Cube(out[:, gaps][:, None], nodata=scene.cube.nodata)
-            out[:, gaps] = rule.into_dtype(old, estimate, where, nodata)[0][:, 0]
+        gaps, block = scene.gaps[rows, cols], (bands, rows, cols)
+        filled = (entries.flags.get(*block) & FILLED) != 0
+        for plane, where, new in zip(
+            out, filled[:, 0], entries.values.get(*block)[:, 0], strict=True
+        ):
+            plane[gaps] = np.where(where, new, plane[gaps])
         return out
 
     chunks = getattr(scene.cube.values, "chunks", None)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from hydiff.auto.recipe import Fingerprint
+from hydiff.auto.recipe import Buffer, Fingerprint
 from hydiff.cube import Array, Bools, Cube, Floats, Ints, equals, equals_any, listed
 from hydiff.errors import NothingObserved
 from hydiff.gaps import regions, rule
@@ -36,11 +36,12 @@ def reserve(path: Path, size: int) -> None:
             os.posix_fallocate(file.fileno(), 0, size)
 
 
-class ByteFile(NamedTuple):
-    """An array of bytes (bands, rows, cols) in a file."""
+class ArrayFile(NamedTuple):
+    """An array in a file, which is mapped only while it is used."""
 
     path: Path
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] = np.dtype(np.uint8)
 
     def mapped(self, write: bool = False) -> Array:
         """Return the file as a mapped array; drop it after use, for mapped pages count as memory.
@@ -50,20 +51,44 @@ class ByteFile(NamedTuple):
         with self.path.open("r+b" if write else "rb") as file:
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
             view = mmap.mmap(file.fileno(), 0, access=access)
-        return np.frombuffer(view, np.uint8).reshape(self.shape)
+        return np.frombuffer(view, self.dtype).reshape(self.shape)
 
-    def empty(self) -> ByteFile:
+    def empty(self) -> Self:
         """Create the file, filled with zeros, and return self."""
-        reserve(self.path, math.prod(self.shape))
+        reserve(self.path, math.prod(self.shape) * self.dtype.itemsize)
         return self
 
-    def put(self, bands: slice, rows: slice, values: Array) -> None:
-        """Write values (bands, rows, all columns)."""
-        self.mapped(write=True)[bands, rows] = values
+
+class GapLayer(NamedTuple):
+    """A layer of a scene at the n pixels that have something to fill, row by row, in a file."""
+
+    file: ArrayFile  # (bands, n)
+    gaps: Bools  # (rows, cols) these pixels
+    above: Ints  # (rows + 1,) number of these pixels above each row
+
+    @classmethod
+    def empty(cls, path: Path, gaps: Bools, bands: int, dtype: Any) -> Self:
+        """Create the file of a layer, filled with zeros."""
+        above = np.concatenate([[0], np.cumsum(gaps.sum(axis=1))])
+        file = ArrayFile(path, (bands, int(above[-1])), np.dtype(dtype))
+        return cls(file.empty(), gaps, above)
+
+    def put(self, rows: slice, values: Array) -> None:
+        """Write values (bands, 1, n) at the n pixels of some rows, in all bands."""
+        self.file.mapped(write=True)[:, self.above[rows.start] : self.above[rows.stop]] = values[
+            :, 0
+        ]
 
     def get(self, bands: slice, rows: slice, cols: slice) -> Array:
-        """Return a block (bands, rows, cols)."""
-        return np.array(self.mapped()[bands, rows, cols])
+        """Return the values (bands, 1, n) at the n pixels of a box; slices have start and stop."""
+        gaps, (first, last) = self.gaps[rows], (self.above[rows.start], self.above[rows.stop])
+        if first == last:  # an empty file cannot be mapped
+            return np.zeros((bands.stop - bands.start, 1, 0), self.file.dtype)
+        within = self.file.mapped()[bands, first:last]
+        if cols != slice(0, gaps.shape[1]):
+            col = np.nonzero(gaps)[1]
+            within = within[:, (cols.start <= col) & (col < cols.stop)]
+        return np.array(within)[:, None]
 
 
 class Bits(NamedTuple):
@@ -73,10 +98,10 @@ class Bits(NamedTuple):
     shape: tuple[int, int, int]
 
     @property
-    def _bytes(self) -> ByteFile:
+    def _bytes(self) -> ArrayFile:
         """The file as bytes (bands, rows, ceil(cols / 8))."""
         bands, rows, cols = self.shape
-        return ByteFile(self.path, (bands, rows, -(-cols // 8)))
+        return ArrayFile(self.path, (bands, rows, -(-cols // 8)))
 
     def empty(self) -> Bits:
         """Create the file, all entries False, and return self."""
@@ -85,7 +110,7 @@ class Bits(NamedTuple):
 
     def put(self, bands: slice, rows: slice, flags: Bools) -> None:
         """Write flags (bands, rows, all columns)."""
-        self._bytes.put(bands, rows, np.packbits(flags, axis=-1))
+        self._bytes.mapped(write=True)[bands, rows] = np.packbits(flags, axis=-1)
 
     def get(self, bands: slice, rows: slice, cols: slice) -> Bools:
         """Return a block (bands, rows, cols); `cols` must have start and stop."""
@@ -127,7 +152,7 @@ def everything(shape: tuple[int, int, int]) -> Box:
 
 
 class Scan(NamedTuple):
-    """Results of one pass over the values of a scene."""
+    """Results of a pass over the values of a scene."""
 
     observed: Bits
     own: Bits  # observed by the cube's own rule, without a mask
@@ -139,9 +164,34 @@ class Scan(NamedTuple):
 
 
 def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
-    """Find observed and withheld entries, and the range of observed values, in one pass."""
+    """Find observed and withheld entries, and the range of observed values, in one pass.
+
+    A second pass is needed if a nodata value of the user could be a measured one.
+    """
+    rule.check_nodata(request.nodata, request.nodata_in)
     if mask is not None:
         mask = rule.checked_mask(np.asarray(mask), cube.shape)
+    nodata, how = listed(request.nodata), request.nodata_in
+    whole, doubted = nodata if how == "all" else (), nodata if how is None else ()
+    scanned = _scan(cube, mask, request, work, whole, doubted)
+    if not isinstance(scanned, Scan):
+        scanned = _scan(cube, mask, request, work, scanned)
+    assert isinstance(scanned, Scan)  # nothing is in doubt any more
+    return scanned
+
+
+def _scan(
+    cube: Cube,
+    mask: Bools | None,
+    request: Request,
+    work: Path,
+    whole: tuple[float, ...],
+    doubted: tuple[float, ...] = (),
+) -> Scan | tuple[float, ...]:
+    """Return the results of a pass, or those of the `doubted` nodata values that are plausible.
+
+    whole: nodata values that count only in pixels where every good band is missing.
+    """
     measured = by_cube = Bits(work / "seen.bits", cube.shape).empty()
     if mask is not None:
         by_cube = Bits(work / "own.bits", cube.shape).empty()
@@ -149,46 +199,77 @@ def scan(cube: Cube, mask: Bools | None, request: Request, work: Path) -> Scan:
     if cube.withheld_rule is not None:
         withheld = Bits(work / "withheld.bits", cube.shape).empty()
     chunks = getattr(cube.values, "chunks", None)
-    nodata, whole = (
-        request.nodata,
-        rule.counted_whole(cube, request.nodata, request.nodata_in, in_threads),
-    )
-    absent, spared_count = set(listed(nodata)), 0
-    low, high = np.full(cube.bands, np.inf), np.full(cube.bands, -np.inf)
+    nodata, absent = request.nodata, set(listed(request.nodata))
+    spared_count, plausible = 0, tuple[float, ...]()
+    range_by_cube = ends = Range.empty(cube.bands)
     content = Fingerprint(cube.good_bands)
 
-    def scan_block(block: Block) -> tuple[list[bytes], set[float], int, tuple[Floats, Floats]]:
+    def scan_block(block: Block) -> tuple[list[Buffer], set[float], int, Range, Range]:
         """Write the masks of a block.
 
         Returns the content for the fingerprint, the nodata values that occur, the number of entries
-        with a nodata value that count as observed, and the extremes of the observed values by band.
+        with a nodata value that count as observed, and the ranges of the observed values without
+        and with the mask.
         """
         bands, rows, cols = block
         values = np.asarray(cube.values[block])
         flags = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
         occurring = {v for v in absent if equals(values, v).any()}
         count = int((equals_any(values, whole) & flags).sum()) if whole else 0
+        by_cube_here = here = Range.of(values, flags)
         if mask is not None:
             by_cube.put(bands, rows, flags)
             flags &= mask[..., rows, cols]
+            here = Range.of(values, flags)
         measured.put(bands, rows, flags)
         if withheld is not None:
             withheld.put(bands, rows, cube.withheld_in(values) & ~flags)
-        return [*content.content(values, flags)], occurring, count, extremes(values, flags)
+        return [*content.content(values, flags)], occurring, count, by_cube_here, here
 
     parts = blocks(cube.shape, cube.dtype.itemsize, 1, chunks[1] if chunks else 1)
-    for content_parts, occurring, count, (least, most) in in_threads(scan_block, parts):
+    for content_parts, occurring, count, by_cube_here, here in in_threads(scan_block, parts):
         content.add(content_parts)
         absent, spared_count = absent - occurring, spared_count + count
-        low = np.fmin(low, np.where(np.isinf(least), np.inf, least))
-        high = np.fmax(high, np.where(np.isinf(most), -np.inf, most))
+        range_by_cube, ends = range_by_cube.widened(by_cube_here), ends.widened(here)
+        plausible = rule.plausible(doubted, *range_by_cube.overall(cube.good_bands))
+        if doubted and len(plausible) == len(doubted):  # the range only grows
+            break
+    if plausible:
+        return plausible
     rule.refuse_absent([v for v in listed(nodata) if v in absent])
-    if not (low < np.inf).any():
+    if not (ends.low < np.inf).any():
         raise NothingObserved(rule.NOTHING)
-    ends = (np.where(low < np.inf, low, -np.inf), np.where(low < np.inf, high, np.inf))
-    return Scan(
-        measured, by_cube, withheld, *ends, rule.spared_note(whole, spared_count), str(content)
-    )
+    found = ends.low < np.inf
+    low, high = np.where(found, ends.low, -np.inf), np.where(found, ends.high, np.inf)
+    note = rule.spared_note(whole, spared_count)
+    return Scan(measured, by_cube, withheld, low, high, note, str(content))
+
+
+class Range(NamedTuple):
+    """The smallest and largest observed value of each band, (bands,); inf and -inf for none."""
+
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def empty(cls, bands: int) -> Self:
+        return cls(np.full(bands, np.inf), np.full(bands, -np.inf))
+
+    @classmethod
+    def of(cls, values: Array, observed: Bools) -> Self:
+        """Return the range of the observed values (bands, rows, cols)."""
+        low, high = extremes(values, observed)
+        none = np.isinf(low)  # observed values are finite
+        return cls(np.where(none, np.inf, low), np.where(none, -np.inf, high))
+
+    def widened(self, other: Range) -> Range:
+        """Return the range of the values of both."""
+        return Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+
+    def overall(self, good: Bools) -> tuple[float, float]:
+        """Return the range of all values in good bands (bands,)."""
+        low, high = self.low[good], self.high[good]
+        return float(low.min(initial=np.inf)), float(high.max(initial=-np.inf))
 
 
 def aims(

@@ -169,11 +169,11 @@ def _filled_tiles(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
 
 def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Array:
     """Return a block of one layer of the result."""
-    filled, request = tiled.filled, tiled.scene.request
+    filled = tiled.filled
     if layer == "filled":
         return filled.get(*block)
     if layer == "values":
-        return assemble.values(tiled.mosaic, filled, request.nodata)[block]
+        return assemble.values(tiled.scene, tiled.entries)[block]
     sigma = np.nan if tiled.sigma is None else tiled.sigma[block]
     return np.asarray(np.broadcast_to(sigma, filled.get(*block).shape), sigma_type(tiled))
 

@@ -38,7 +38,7 @@ SCENE = "scene.json"
 # all file names that occur in the folder of the tiles
 OURS = re.compile(
     r"(tile-\d+|reference-\d+|references|scene|decided|prior)\.(json|npy|npz)(\..*\.part)?"
-    r"|(seen|own|withheld|target|filled)\.bits|flags\.bytes|sample-\d+\.f4"
+    r"|(seen|own|withheld|target|filled)\.bits|(values|flags|sigma)\.gaps|sample-\d+\.f4"
 )
 
 

@@ -31,11 +31,8 @@ from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
 from hydiff.cube import Floats, Lazy
-from hydiff.flags import REASONS, counted
 from hydiff.gaps import reach
 from hydiff.io import provenance, sample_files, uncertainty
-from hydiff.io.blocks import blocks
-from hydiff.io.threads import in_threads
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
 from hydiff.methods.estimate import Progress
@@ -107,7 +104,6 @@ class Tiled(NamedTuple):
     decided: Decided
     source: dict[str, str]  # path and hash of the input, for the record
     outlines: list[Outline]
-    mosaic: assemble.Mosaic
     entries: assemble.FilledEntries
     why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
     by_reason: Counter[str]  # number of missing entries
@@ -120,20 +116,18 @@ class Tiled(NamedTuple):
     @property
     def bars(self) -> bool:
         """Whether all tiles have error bars."""
-        return bool(self.outlines) and all(outline.bars for outline in self.outlines)
+        return self.entries.sigma is not None
 
     @property
     def sigma(self) -> Lazy | None:
         """(bands, rows, cols) error bars of the filled entries; None unless all tiles have them."""
-        arguments = (self.mosaic, self.filled, self.uncertainty)
-        return assemble.bars_of(*arguments) if self.bars else None
+        return self.layers.get("sigma")
 
     @property
     def layers(self) -> dict[str, Lazy]:
         """Layers with one value per entry, by name: `flags`, `why` and, if it exists, `sigma`."""
-        flags = Lazy(self.scene.cube.shape, np.dtype(np.uint8), self.entries.flags.get)
-        bars = {} if self.sigma is None else {"sigma": self.sigma}
-        return {"flags": flags, "why": self.why, **bars}
+        layers = assemble.layers_of(self.scene, self.entries)
+        return {"flags": layers.pop("flags"), "why": self.why, **layers}
 
 
 def fill_tiles(
@@ -145,52 +139,46 @@ def fill_tiles(
     say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene that are not yet in the folder `work`, and assemble all tiles."""
-    # hashing releases the interpreter lock, so it runs while the masks are read
+    # hashing and loading leave the interpreter lock to others for most of their time
     with ThreadPoolExecutor(2) as pool:
         digest = pool.submit(provenance.sha256, plan.source)
         loading = pool.submit(early.load, plan.request)
         scene = _laid_out(plan, work)
-    loading.result()
-    if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
-        say(
-            f"{plan.limits.memory / 1e9:.3g} GB hold {fitting} of the {requested} workers at a time"
-        )
-    begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
-    room = early.start_workers(scene, run)
-    source = {"path": str(plan.cube.path), "sha256": digest.result()}
-    observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
-    product_uncertainty = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
-    masks = (scene.observed, scene.target)
-    belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
-    ledger.claim(work, belongs)
-    scene_references.store(scene)
-    if progress is not None:
-        progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
-    decided = scene_decision.decision(scene, room)
+        if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
+            say(
+                f"{plan.limits.memory / 1e9:.3g} GB hold {fitting} of the {requested} workers at a "
+                "time"
+            )
+        begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
+        room = early.start_workers(scene, run)
+        source = {"path": str(plan.cube.path), "sha256": digest.result()}
+        observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
+        product = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
+        masks = (scene.observed, scene.target)
+        belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
+        ledger.claim(work, belongs)
+        scene_references.store(scene)
+        if progress is not None:
+            progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
+        decided = scene_decision.decision(scene, room)
+        loading.result()
     pretrain.train(scene, run)
     why = assemble.reasons_of(scene, plan.mask, plan.named)
-    with assemble.Assembly(scene, plan.request.nodata) as assembly:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        assemble.Assembly(scene, plan.request.nodata, product) as assembly,
+    ):
+        by_reason = pool.submit(why.counts)
         tag = fingerprint(asdict(belongs), decided.recipe)
         for filled_tile in _run_tiles(scene, tag, run, progress, room >= early.AMPLE):
             assembly.add(filled_tile)
         if progress is not None:
             progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
-        by_reason = _by_reason(why)
         outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
         entries = assembly.entries(all(outline.complete for outline in outlines))
     give_back()  # memory that threads have freed, but still keep, before files are written
-    reasons = (why, by_reason)
-    return Tiled(
-        scene, decided, source, outlines, assembly.mosaic, entries, *reasons, product_uncertainty
-    )
-
-
-def _by_reason(why: Lazy) -> Counter[str]:
-    """Return the number of missing entries by the name of their reason."""
-    by_reason = Counter[str]()
-    for counts in in_threads(lambda block: counted(why[block], REASONS), blocks(why.shape, 8)):
-        by_reason.update(counts)
-    return by_reason
+    reasons = (why.layer, by_reason.result())
+    return Tiled(scene, decided, source, outlines, entries, *reasons, product)
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
@@ -232,7 +220,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
     record = provenance.dated(plan.command, tiled.source, content)
     written = replace(
         cube,
-        values=assemble.values(tiled.mosaic, filled, request.nodata),
+        values=assemble.values(scene, tiled.entries),
         valid=cube.validated(Lazy(cube.shape, np.dtype(bool), filled.get)),
         mark=_mark(tiled, record),
     )
