@@ -354,6 +354,8 @@ def _mean(estimates: Sequence[Estimate], weights: Floats, distance: Ints, cube: 
         near = distance if distance.ndim == 2 else distance[bands]
         values[bands] = 0.0
         for fit, weight in zip(estimates, weights[:, :, g], strict=True):
+            if fit is not estimates[0] and not weight.any():
+                continue
             complete = np.where(np.isfinite(fit.values[bands]), fit.values[bands], first[bands])
             values[bands] += weight[near] * complete
     return values

@@ -193,15 +193,18 @@ def expected_of(
         noise_free = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)
         good = noise_free[(observed | judged) & cube.good_bands[:, None, None]]
         peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, observed)[bands]
-        # variance of the truth = that of its estimate + the error's, which is largest in the gaps
-        known = (observed | judged)[bands]
-        share = judged[bands].sum(axis=(1, 2)) / known.sum(axis=(1, 2))
-        true_variance = values[bands].var(axis=(1, 2), where=known) + share * square
     else:
         peak, spread = extent.peak, extent.spread[bands]
-        true_variance = spread**2 - sigma_y[bands] ** 2
-    # at least the squared error: where noise hides all variation, the estimate is the mean
-    spread = np.where(noisy, np.sqrt(np.maximum(true_variance, square)), spread)
+    if noisy.any():
+        if extent is None:
+            # variance of the truth = that of its estimate + the error's, largest in the gaps
+            known = (observed | judged)[bands]
+            share = judged[bands].sum(axis=(1, 2)) / known.sum(axis=(1, 2))
+            true_variance = values[bands].var(axis=(1, 2), where=known) + share * square
+        else:
+            true_variance = spread**2 - sigma_y[bands] ** 2
+        # at least the squared error: where noise hides all variation, the estimate is the mean
+        spread = np.where(noisy, np.sqrt(np.maximum(true_variance, square)), spread)
     peak = peak or 1.0
     nrmse = float(np.mean(np.sqrt(square) / spread))
     low, high = usual.nrmse_bounds(bounds, square, sigma_y[bands] ** 2)
@@ -214,10 +217,11 @@ def expected_of(
         ),
     }
     if angle is not None:
-        pixels = judged.any(axis=0)
-        error = np.sqrt(np.where(judged, variance, 0.0)[:, pixels].sum(axis=0))
-        entries = judged | (observed if at is None else observed[:, at][:, None])
-        spectra = np.where(entries, values, 0.0)[usable(cube, observed)][:, pixels]
+        pixels, good_bands = judged.any(axis=0), usable(cube, observed)
+        error = np.sqrt(np.where(judged[:, pixels], variance[:, pixels], 0.0).sum(axis=0))
+        seen = observed if at is None else observed[:, at][:, None]
+        entries = (judged | seen)[good_bands][:, pixels]
+        spectra = np.where(entries, values[good_bands][:, pixels], 0.0)
         scores["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
     return scores
 
