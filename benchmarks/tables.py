@@ -1228,6 +1228,7 @@ TABLES = {
     ("benchmarks/results/viewers.csv", ""): as_it_is,
     ("benchmarks/results/reference_narrow.csv", ""): as_it_is,
     ("benchmarks/results/reference_implanted.csv", ""): as_it_is,
+    ("benchmarks/results/prior_context.csv", ""): as_it_is,
     ("benchmarks/results/prior_wide.csv", ""): as_it_is,
     **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): response_times,
