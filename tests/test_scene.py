@@ -462,11 +462,16 @@ def test_workers_start_early_if_memory_holds_them_beside_the_decision(
 ):
     request, limits = Request(method="smooth"), Limits(memory, tile=32, processes=2)
     plan = make_plan(file, tmp_path / "o.bsq", request, limits, by_tiles=True)
-    laid_out = layout.lay_out(plan.input, plan.cube, request, limits, None, tmp_path)
     with Crew(2) as run:
-        room = early.start_workers(laid_out, run)
-        assert (run._ready is not None) == starts
-    without = early.start_workers(laid_out, in_turn)
+        early.start_workers(request, 6, limits, run)
+        assert run.ready == 2 * starts  # before the gaps are known
+        laid_out = layout.lay_out(plan.input, plan.cube, request, limits, None, tmp_path)
+        room = early.room(laid_out, run)
+        assert run.ready == 2 * starts
+        fewer = laid_out._replace(limits=limits._replace(processes=1))
+        early.room(fewer, run)  # wide gaps: memory holds fewer than expected
+        assert run.ready == starts
+    without = early.room(laid_out, in_turn)
     workers = 2 * layout.in_worker(request, 6, laid_out.planned) if starts else 0
     assert room == pytest.approx(without - workers) and without < memory
 
@@ -514,15 +519,17 @@ def test_a_scene_is_read_once_for_its_masks_if_no_value_could_be_its_nodata(file
         assert len(read) == times
 
 
-def test_workers_start_while_libraries_of_the_decision_are_loaded(file, tmp_path, monkeypatch):
-    started, met, start = threading.Event(), [], early.start_workers
+def test_workers_start_and_masks_are_read_while_libraries_of_the_decision_are_loaded(
+    file, tmp_path, monkeypatch
+):
+    ready, met, room = threading.Event(), [], early.room
 
-    def starting(*arguments):
-        started.set()
-        return start(*arguments)
+    def after_masks(*arguments):
+        ready.set()
+        return room(*arguments)
 
-    monkeypatch.setattr(early, "load", lambda request: met.append(started.wait(5)))
-    monkeypatch.setattr(early, "start_workers", starting)
+    monkeypatch.setattr(early, "load", lambda request: met.append(ready.wait(5)))
+    monkeypatch.setattr(early, "room", after_masks)
     execute.fill_file(file, tmp_path / "o.bsq", LINEAR, Limits(PLENTY, tile=32))
     assert met == [True]
 

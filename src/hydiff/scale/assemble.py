@@ -226,14 +226,11 @@ class Keeps(NamedTuple):
 
 
 def _keeps(scene: Scene) -> Keeps:
-    """Return the result of `auto.split.keeps` as two masks, computed one band at a time."""
+    """Return the result of `auto.split.keeps` as two masks."""
     usable = scene.cube.good_bands & scene.observed.some()
-    pixels = np.zeros(scene.cube.shape[1:], bool)
     if declared(scene.request.method).each_band:
-        return Keeps(usable, pixels)
-    for band in np.flatnonzero(usable):
-        pixels |= scene.observed.plane(int(band))
-    return Keeps(usable, pixels)
+        return Keeps(usable, np.zeros(scene.cube.shape[1:], bool))
+    return Keeps(usable, scene.observed.any_in(usable))
 
 
 class Reasons(NamedTuple):

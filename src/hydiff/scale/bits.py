@@ -136,6 +136,14 @@ class Bits(NamedTuple):
         """(bands,) whether any entry is True."""
         return np.array([self.packed(band).any() for band in range(self.shape[0])])
 
+    def any_in(self, bands: Bools) -> Bools:
+        """(rows, cols) whether a pixel is True in one of some bands, a mask (bands,)."""
+        _, rows, width = self._bytes.shape
+        packed = np.zeros((rows, width), np.uint8)
+        for band in np.flatnonzero(bands):
+            packed |= self.packed(int(band))
+        return np.unpackbits(packed, axis=-1, count=self.shape[2]).view(bool)
+
     def counts(self) -> Ints:
         """(bands,) number of True entries; the padding bits at the end of a row are always 0."""
         planes = (self.packed(band) for band in range(self.shape[0]))

@@ -4,6 +4,7 @@ makes the decision."""
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from hydiff.errors import has_torch
 from hydiff.methods.estimate import torch_device
 from hydiff.request import Request
 from hydiff.scale import tile
-from hydiff.scale.layout import Scene, area, base, cost, in_worker
+from hydiff.scale.layout import Limits, Scene, area, base, cost, in_worker, usual
+from hydiff.scale.tiles import Tile
 from hydiff.workers import Run
 from hydiff.workers.local import Crew
 
@@ -52,18 +54,40 @@ def load_network(device: str) -> None:
             pass
 
 
-def start_workers(scene: Scene, run: Run) -> float:
-    """Start the processes that will fill tiles, if memory allows them besides the decision.
+def start_workers(request: Request, bands: int, limits: Limits, run: Run) -> None:
+    """Start the processes that will fill tiles before the gaps are known, if memory allows them
+    with gaps of usual width, besides the decision."""
+    if isinstance(run, Crew) and _left(request, bands, limits, [usual(request, limits)]) >= AMPLE:
+        run.prepare(limits.processes, _imports(request))
 
-    Returns the bytes that are left for the trials of the decision.
+
+def room(scene: Scene, run: Run) -> float:
+    """Return the bytes that are left for the trials of the decision.
+
+    The processes that will fill tiles run from now on if memory allows them besides the decision.
     """
-    request, bands = scene.request, scene.cube.bands
-    largest = max((area(t.window) for t in scene.planned), default=0)
-    available = scene.limits.memory - base(request) - cost(request, bands, largest)
-    count = min(scene.limits.processes, len(scene.planned))
-    left = available - count * in_worker(request, bands, scene.planned)
-    if not isinstance(run, Crew) or not count or left < AMPLE:
-        return max(available, 0.0)
-    network = [NETWORK.format(request.device)] if uses_network(request) else []
-    run.prepare(count, [tile.__name__, *network])
+    request, bands, planned = scene.request, scene.cube.bands, scene.planned
+    alone = max(_left(request, bands, scene.limits._replace(processes=0), planned), 0.0)
+    if not isinstance(run, Crew):
+        return alone
+    count = min(scene.limits.processes, len(planned))
+    left = _left(request, bands, scene.limits._replace(processes=count), planned)
+    if left < AMPLE or run.ready > scene.limits.processes:
+        run.dismiss()
+    if left < AMPLE or not count:
+        return alone
+    run.prepare(count, _imports(request))
     return left
+
+
+def _left(request: Request, bands: int, limits: Limits, planned: Sequence[Tile]) -> float:
+    """Return the bytes that the workers leave, beside this process with one of its windows."""
+    largest = max((area(tile.window) for tile in planned), default=0)
+    workers = limits.processes * in_worker(request, bands, planned)
+    return limits.memory - base(request) - cost(request, bands, largest) - workers
+
+
+def _imports(request: Request) -> list[str]:
+    """Return what the processes load at their start."""
+    network = [NETWORK.format(request.device)] if uses_network(request) else []
+    return [tile.__name__, *network]

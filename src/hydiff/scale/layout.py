@@ -229,6 +229,24 @@ def window(cube: Cube, observed: Bits, target: Bits, tile: Tile) -> tuple[Cube, 
     return cube.window(*tile.window), observed.box(tile.window), to_fill & in_support
 
 
+def usual(request: Request, limits: Limits) -> Tile:
+    """Return a tile of the largest size whose gaps are not wider than the least context."""
+    size = _sizes(request, limits)[0]
+    side = slice(0, size + _overlap(size, limits) + 2 * context(request))
+    return Tile(0, (side, side), (side, side))
+
+
+def _sizes(request: Request, limits: Limits) -> list[int]:
+    """Return the sides of tile cores to try, in px."""
+    largest = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
+    return [size for size in SIZES if size <= largest] if limits.tile is None else [limits.tile]
+
+
+def _overlap(size: int, limits: Limits) -> int:
+    """Return the px over which neighbours with cores of this size are blended."""
+    return min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap
+
+
 def _planned(
     cube: Cube, request: Request, width: Floats, limits: Limits
 ) -> tuple[Grid, list[Tile]]:
@@ -238,12 +256,8 @@ def _planned(
     """
     shape = (cube.shape[1], cube.shape[2])
     needs = []
-    largest_size = LARGEST_LOCAL if declared(request.method).local else SIZES[0]
-    sizes = (
-        [size for size in SIZES if size <= largest_size] if limits.tile is None else [limits.tile]
-    )
-    for size in sizes:
-        overlap = min(tiles.OVERLAP, size // 2) if limits.overlap is None else limits.overlap
+    for size in _sizes(request, limits):
+        overlap = _overlap(size, limits)
         cuts = tiles.grid(shape, size, overlap)
         planned = tiles.plan(cuts, width, context(request))
         largest = max((area(t.window) for t in planned), default=0)

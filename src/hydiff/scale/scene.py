@@ -143,6 +143,7 @@ def fill_tiles(
     with ThreadPoolExecutor(2) as pool:
         digest = pool.submit(provenance.sha256, plan.source)
         loading = pool.submit(early.load, plan.request)
+        early.start_workers(plan.request, plan.cube.bands, plan.limits, run)
         scene = _laid_out(plan, work)
         if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
             say(
@@ -150,7 +151,7 @@ def fill_tiles(
                 "time"
             )
         begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
-        room = early.start_workers(scene, run)
+        room = early.room(scene, run)
         source = {"path": str(plan.cube.path), "sha256": digest.result()}
         observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
         product = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)

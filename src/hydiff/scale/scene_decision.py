@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,8 +22,10 @@ from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
 from hydiff.scale import ledger, scene_references
-from hydiff.scale.layout import SIZES, Scene, area, window
+from hydiff.scale.layout import SIZES, Scene, window
 from hydiff.scale.tiles import Tile
+
+Window = tuple[Cube, Bools, Bools]  # values, observed entries and entries to fill of a tile
 
 SAMPLES = 4  # number of windows for the decision
 SAMPLE_PIXELS = 10_000  # number of their pixels for the scale and the spectral basis
@@ -70,17 +73,19 @@ def _decide(scene: Scene, room: float) -> Decided:
     good = cube.good_bands
     sigma_y = noise_level.sigma_per_band(request.sigma_y, cube)
     sample = spread_over(scene.planned, SAMPLES)
+    windows = [scene.window(tile) for tile in sample or [_whole(scene)]]
     if chosen is None and request.recipe is None:
-        sample += _other_kinds(scene, sample)
-    pixels, measured = _pooled(scene, sample)
+        others = _other_kinds(scene, windows)
+        sample, windows = sample + others, windows + [scene.window(tile) for tile in others]
+    pixels, measured = _pooled(windows)
     scale = detector_scale(pixels, measured, good, cube.detectors)
     fitted = good & scene.observed.some()
-    sigma, space, notes = _noise_and_basis(scene, sample, scale, fitted, sigma_y)
+    sigma, space, notes = _noise_and_basis(scene, windows[: len(sample)], scale, fitted, sigma_y)
     recipe = None if request.recipe is None else dict(request.recipe)
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
     elif chosen is None and sample:
-        recipe = _recipe(scene, sample, sigma_y, room)
+        recipe = _recipe(scene, sample, windows, sigma_y, room)
     if request.pretrain:
         notes.append(
             f"tiles started from one network, trained on the scene: {request.pretrain} updates"
@@ -90,7 +95,7 @@ def _decide(scene: Scene, room: float) -> Decided:
 
 
 def _noise_and_basis(
-    scene: Scene, sample: Sequence[Tile], scale: Scale, fitted: Bools, sigma_y: Any
+    scene: Scene, windows: Sequence[Window], scale: Scale, fitted: Bools, sigma_y: Any
 ) -> tuple[Floats, Subspace | None, list[str]]:
     """Return the noise std (bands,) on the unit range, the spectral basis or None, and notes.
 
@@ -101,9 +106,8 @@ def _noise_and_basis(
     sigmas, notes, spectra = [], list[str](), []
     kriging = chosen or choose(auto.SMOOTH.method)
     shares_space = "space" in kriging.facts.asks
-    step = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
-    for tile in sample:
-        part, observed, _ = scene.window(tile)
+    step = _step(windows)
+    for part, observed, _ in windows:
         y = np.array(part.values, dtype=np.float64, order="C")
         y -= scale.low  # in place: windows are large
         y /= scale.span
@@ -129,22 +133,22 @@ def _noise_and_basis(
     return np.median(sigmas, axis=0) if sigmas else np.zeros(cube.bands), space, notes
 
 
-def _recipe(scene: Scene, sample: Sequence[Tile], sigma_y: Any, room: float) -> dict[str, Any]:
+def _recipe(
+    scene: Scene, sample: Sequence[Tile], windows: Sequence[Window], sigma_y: Any, room: float
+) -> dict[str, Any]:
     """Return the recipe that `auto` decides on the windows of a sample.
 
     room: bytes that all trials together may take.
     """
     request = scene.request
-    windows = [
-        auto.TrialWindow(
-            *scene.window(tile), references=scene_references.within(scene.work, tile.window)
-        )
-        for tile in sample
+    trial_windows = [
+        auto.TrialWindow(*part, references=scene_references.within(scene.work, tile.window))
+        for part, tile in zip(windows, sample, strict=True)
     ]
     job = Job(request.seed, request.device, request.deterministic)
     noisy = auto.is_noisy(sigma_y)
     budget = auto.budget_of(request.budget, job, not request.no_prior, noisy)
-    recipe, _ = auto.decide_on(windows, sigma_y, budget, job, memory=room)
+    recipe, _ = auto.decide_on(trial_windows, sigma_y, budget, job, memory=room)
     return recipe | {"budget": request.budget, "cube": scene.content}
 
 
@@ -154,20 +158,33 @@ def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
     return [planned[round(i)] for i in at]
 
 
-def _other_kinds(scene: Scene, sample: Sequence[Tile]) -> list[Tile]:
+def _other_kinds(scene: Scene, sample: Sequence[Window]) -> list[Tile]:
     """Return a tile for each kind of gaps that is to be filled and does not occur in a sample."""
-    present = set[str]().union(*(_kinds(scene, tile) for tile in sample))
+    present = set[str]().union(*(split.aims(auto.TrialWindow(*window)) for window in sample))
     additional: list[Tile] = []
     if len(present) == len(split.KINDS):
         return additional
-    kinds = in_threads(partial(_kinds, scene), scene.planned)
-    for tile, tile_kinds in zip(scene.planned, kinds, strict=False):
+    possible = _possible(scene)
+    new_to_sample = (possible[kind] for kind in split.KINDS if kind not in present)
+    where = np.any([*new_to_sample], axis=0)
+    tiles = [tile for tile in scene.planned if where[tile.support].any()]
+    for tile, tile_kinds in zip(tiles, in_threads(partial(_kinds, scene), tiles), strict=False):
         if new := tile_kinds - present:
             present |= new
             additional.append(tile)
         if len(present) == len(split.KINDS):
             break
     return additional
+
+
+def _possible(scene: Scene) -> dict[str, Bools]:
+    """(rows, cols) pixels that may have entries to fill, by kind of gaps.
+
+    Whether they have, depends on the window: a band that it lacks altogether does not count.
+    """
+    good = scene.cube.good_bands
+    kept = scene.observed.any_in(good)
+    return {split.NONE: scene.gaps & ~kept, split.SOME: scene.target.any_in(good) & kept}
 
 
 def _kinds(scene: Scene, tile: Tile) -> set[str]:
@@ -177,16 +194,17 @@ def _kinds(scene: Scene, tile: Tile) -> set[str]:
     return split.aims(auto.TrialWindow(*window(without, scene.observed, scene.target, tile)))
 
 
-def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
-    """Return pixels of the sample at regular steps, (bands, n, 1), and their observed entries."""
-    step = -(-sum(area(t.window) for t in sample) // SAMPLE_PIXELS)
-    parts = []
-    for tile in sample or [_whole(scene)]:
-        part, observed, _ = scene.window(tile)
-        values = np.asarray(part.values).reshape(scene.cube.bands, -1)[:, :: max(step, 1)]
-        parts.append(
-            (values.astype(np.float64), observed.reshape(len(observed), -1)[:, :: max(step, 1)])
-        )
+def _step(windows: Sequence[Window]) -> int:
+    """Return the regular step at which about SAMPLE_PIXELS pixels of some windows are taken."""
+    return max(1, -(-sum(math.prod(part.shape[1:]) for part, _, _ in windows) // SAMPLE_PIXELS))
+
+
+def _pooled(windows: Sequence[Window]) -> tuple[Floats, Bools]:
+    """Return pixels of some windows at regular steps, (bands, n, 1), and their observed entries."""
+    step, parts = _step(windows), []
+    for part, observed, _ in windows:
+        values = np.asarray(part.values).reshape(part.bands, -1)[:, ::step]
+        parts.append((values.astype(np.float64), observed.reshape(part.bands, -1)[:, ::step]))
     values, observed = (np.concatenate(p, axis=1)[:, :, None] for p in zip(*parts, strict=True))
     return values, observed
 

@@ -86,9 +86,24 @@ class Crew:
         self.workers = workers
         self._ready: Processes | None = None
 
+    @property
+    def ready(self) -> int:
+        """The number of children that are prepared."""
+        return 0 if self._ready is None else len(self._ready.processes)
+
     def prepare(self, count: int, imports: Sequence[str]) -> None:
-        """Start `count` children, which load their imports while this process does other work."""
-        self._ready = Processes(count, imports)
+        """Start `count` children, which load their imports while this process does other work.
+
+        Do nothing if some are prepared.
+        """
+        if self._ready is None:
+            self._ready = Processes(count, imports)
+
+    def dismiss(self) -> None:
+        """End the prepared children."""
+        if self._ready is not None:
+            self._ready.__exit__()
+            self._ready = None
 
     def __call__(
         self, work: Work, tasks: Sequence[Any], at_once: int | None = None
@@ -101,8 +116,7 @@ class Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._ready is not None:
-            self._ready.__exit__()
+        self.dismiss()
 
 
 def give_back() -> None:
