@@ -25,7 +25,7 @@ from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
 from hydiff.io.sidecar import FIELDS, plain
-from hydiff.io.staging import lines_held, staged
+from hydiff.io.staging import lines_held, output_file, staged
 
 __all__ = [
     "FORMATS",
@@ -133,7 +133,7 @@ def write(
     The suffix of `path` selects the format; without one it is the format the cube was read from.
     unmarked: allow a filled cube in a file that cannot record that it is filled (.npy).
     """
-    path = Path(path)
+    path = output_file(path)
     format_for(cube, path)  # refuse an unknown suffix before any file is made
     if cube.mark is not None:
         refuse_unmarked(cube, path, unmarked)
@@ -266,7 +266,7 @@ def write_mask(
 
     source: the file that the mask describes; users who may not read it may not read the mask.
     """
-    path = Path(path)
+    path = output_file(path)
     masks.check_meaning(meaning)
     masks.check_suffix(path)
     if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
@@ -280,7 +280,7 @@ def write_band_mask(
     filled: Bools, path: str | Path, *, overwrite: bool = False, source: Path | None = None
 ) -> list[Path]:
     """Write the filled entries (bands, rows, cols) as netCDF4, laid out as EMIT's `band_mask`."""
-    path = Path(path)
+    path = output_file(path)
     with staged(path, overwrite=overwrite, source=source) as folder:
         emit.write_band_mask(filled, folder / path.name)
     return [path]

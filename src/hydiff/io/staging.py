@@ -111,6 +111,25 @@ def _all_below(path: Path) -> list[Path]:
     return [path, *(p for p in path.rglob("*") if not p.is_symlink())] if path.is_dir() else [path]
 
 
+def names_folder(output: str | os.PathLike[str]) -> bool:
+    """Return whether a name ends as those of folders do, and has no suffix of a format: a Zarr
+    store is a folder itself."""
+    from hydiff.io import suffixes
+
+    name = os.fspath(output)
+    return name.endswith(("/", os.sep)) and Path(name).suffix.lower() not in suffixes()
+
+
+def output_file(output: str | os.PathLike[str]) -> Path:
+    """Return the path of an output; OutputError if it is named as a folder, by a / at its end."""
+    if names_folder(output):
+        raise OutputError(
+            f"{output} names a folder, and one file is written; give the name of a file in it, "
+            "or leave the / out"
+        )
+    return Path(output)
+
+
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise OutputError if `path` exists and may not be replaced; of folders only products may."""
     with explained(path, path.parent):
