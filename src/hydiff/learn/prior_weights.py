@@ -38,7 +38,7 @@ def digest(path: Path) -> str:
         if path.parent == FOLDER:
             raise CubeFormatError(
                 f"{path.name}, the weights of the prior, is not installed: install hydiff again, "
-                "or name those of `hydiff train-prior` by --method prior --set weights=FILE"
+                "or name others, `hydiff fill --method prior --set weights=FILE`"
             )
         raise CubeFormatError(f"{path}: no such file; `hydiff train-prior` writes one")
     status = path.stat()
