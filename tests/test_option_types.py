@@ -9,7 +9,9 @@ import pytest
 
 import hydiff
 from command import run
+from hydiff.cube import as_cube
 from hydiff.errors import BadValue, HydiffError, of_type
+from hydiff.gaps.simulate import simulate
 from hydiff.methods import METHODS, choose
 from hydiff.request import Request, option_types
 
@@ -103,3 +105,28 @@ def test_the_command_line_ends_in_one_line(tmp_path, cube):
 def test_a_path_of_weights_that_is_no_path_is_refused():
     with pytest.raises(BadValue, match="`weights=3`: expected a path"):
         _ = Request(method="hydiff-ei", settings={"weights": 3}).chosen
+
+
+def test_other_functions_check_theirs(cube, stripe, tmp_path):
+    result = hydiff.fill(cube, stripe, method="smooth", error_bars=True)
+    path = result.save(tmp_path / "out.npz")[0]
+    before = path.read_bytes()
+    calls = {
+        "`path=3`: expected a path": lambda: hydiff.write(cube, 3),
+        "`path=None`: expected a path": lambda: hydiff.read(None),
+        "`overwrite='no'`: expected True or False": lambda: result.save(path, overwrite="no"),
+        "`unmarked='no'`: expected True or False": lambda: result.save(
+            tmp_path / "b.npy", unmarked="no"
+        ),
+        "`f=3`: expected text": lambda: hydiff.propagate(result, 3),
+        "`samples='x'`: expected a whole number": lambda: hydiff.propagate(result, samples="x"),
+        "`samples=1.5`: expected a whole number": lambda: hydiff.propagate(result, samples=1.5),
+        "seed = True: expected a whole number": lambda: hydiff.propagate(result, seed=True),
+        "`noise='x'`: expected a number": lambda: simulate(as_cube(cube), "stripes", noise="x"),
+        "`missing=[1]`: expected a number": lambda: simulate(as_cube(cube), "stripes", [1]),
+    }
+    for words, call in calls.items():
+        with pytest.raises(BadValue) as caught:
+            call()
+        assert words in str(caught.value)
+    assert path.read_bytes() == before and not (tmp_path / "b.npy").exists()

@@ -169,7 +169,7 @@ def memory_advice(device: object, advice: str) -> Iterator[None]:
 
 def check_seed(seed: int) -> None:
     """Raise BadValue for a seed that numpy or torch cannot use."""
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < 2**63:
         raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")
 
 

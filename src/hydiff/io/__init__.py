@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from hydiff.cube import Bools, Cube
-from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName, of_type
 from hydiff.flags import MASK
 from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
@@ -98,7 +98,7 @@ def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -
     var: the variable that is the cube, in files that hold several, such as .mat and .npz.
     axis: "bands first" or "bands last", in files that do not state it (.mat, .npy, .npz).
     """
-    path = Path(path)
+    path = Path(of_type("path", path, Path))
     return open_as(_recognise(path), path, var, axis)
 
 
@@ -156,7 +156,8 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
     """Raise BadValue if the file could not record that it is filled, unless `unmarked` is True."""
-    if unmarked or _module(format_for(cube, path)).keeps_mark(cube.path, path):
+    keeps_mark = _module(format_for(cube, path)).keeps_mark(cube.path, path)
+    if of_type("unmarked", unmarked, bool) or keeps_mark:
         return
     raise BadValue(
         f"{path}: its format has no place to say that it is filled, so it would pass for a "
@@ -280,8 +281,7 @@ def write_band_mask(
     filled: Bools, path: str | Path, *, overwrite: bool = False, source: Path | None = None
 ) -> list[Path]:
     """Write the filled entries (bands, rows, cols) as netCDF4, laid out as EMIT's `band_mask`."""
-    path = output_file(path)
-    with staged(path, overwrite=overwrite, source=source) as folder:
+    with staged(path := output_file(path), overwrite=overwrite, source=source) as folder:
         emit.write_band_mask(filled, folder / path.name)
     return [path]
 
