@@ -357,6 +357,12 @@ REFUSED = {
     "an existing output": (["fill", "damaged.bil", "-o", "clean.bil"], "--overwrite"),
     "a folder that is not there": (["fill", "damaged.bil", "-o", "no/x.bil"], "not a folder"),
     "an unknown suffix": (["convert", "damaged.bil", "x.jpeg2"], "suffix"),
+    "a folder for one cube": (["convert", "damaged.bil", "new/"], "new/ names a folder"),
+    "a folder for a damaged cube": (["simulate", "clean.bil", "-o", "new/"], "names a folder"),
+    "a folder for a mask": (["mask", "damaged.bil", "-o", "new.csv/"], "names a folder"),
+    "a folder for a copy": (["mask", "clean.bil", "--bands", "-o", "new/"], "names a folder"),
+    "a folder for a page": (["report", "clean.bil", "-o", "new/"], "names a folder"),
+    "a folder for a table": (["propagate", "clean.bil", "-o", "a.csv/"], "names a folder"),
     "an unknown mask": (
         ["simulate", "clean.bil", "-o", "x.bil", "--mask", "strips"],
         "did you mean 'stripes'",

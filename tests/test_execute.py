@@ -258,5 +258,5 @@ def test_a_band_mask_does_not_replace_what_is_read(envi, stripes):
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
 @pytest.mark.parametrize("method", ["auto", "smooth", "linear"])
 def test_a_seed_that_is_none_is_refused_in_words(tiny, stripes, seed, method):
-    with pytest.raises(BadValue, match="expected a whole number from 0"):
+    with pytest.raises(BadValue, match="expected a whole number"):
         hydiff.fill(tiny, stripes, method=method, seed=seed)

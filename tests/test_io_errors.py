@@ -264,6 +264,18 @@ def test_an_existing_companion_is_kept(tmp_path: Path) -> None:
         io.write(CUBE, tmp_path / "b.tif", overwrite=True)
 
 
+def test_a_name_that_ends_as_folders_do_is_no_file_unless_it_is_a_zarr_store(
+    tmp_path: Path,
+) -> None:
+    for name in ("new/", "new.part/"):
+        with pytest.raises(OutputError, match=says(name, "names a folder")):
+            io.write(CUBE, f"{tmp_path}/{name}")
+        with pytest.raises(OutputError, match=says(name, "names a folder")):
+            io.write_mask(np.ones((3, 4), bool), f"{tmp_path}/{name}", "missing")
+    assert not list(tmp_path.iterdir())
+    assert io.write(CUBE, f"{tmp_path}/new.zarr/") == [tmp_path / "new.zarr"]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_failure_leaves_nothing(tmp_path: Path, suffix: str) -> None:
     class Broken:

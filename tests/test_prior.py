@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 import hydiff
 from conftest import prior_weights as weights
+from hydiff import io
 from hydiff.auto import blend, candidates, fits, folds
 from hydiff.cli import app
-from hydiff.cube import as_cube
+from hydiff.cube import Cube, as_cube
 from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import record
@@ -26,7 +27,8 @@ from hydiff.methods import METHODS, choose, prior, smooth
 from hydiff.methods.estimate import Job, estimate
 from hydiff.reference.models import ReferencePlanes
 from hydiff.request import Request
-from hydiff.scale import execute, layout, prior_files, tiles
+from hydiff.scale import early, execute, forecast, layout, prior_files, tiles
+from hydiff.scale.layout import Limits
 
 SHAPE = (9, 32, 40)
 
@@ -436,6 +438,22 @@ def test_without_the_prior_is_as_if_there_were_no_weights(scene, gaps, packaged,
     absent = hydiff.fill(scene, gaps, **how)
     assert left_out.values.tobytes() == absent.values.tobytes()
     assert left_out.recipe == absent.recipe and left_out.notes == absent.notes
+
+
+def test_weights_of_another_network_change_no_fill_by_tiles(scene, gaps, packaged, tmp_path):
+    """`auto` has the full network as a candidate; nothing depends on the small one."""
+    (packaged / "prior-full.safetensors").unlink()
+    io.write(Cube(np.where(gaps, scene, np.nan)), tmp_path / "in.img")
+    fills = []
+    for no_prior in (True, False):
+        request = Request(budget="fast", no_prior=no_prior, device="cpu", outside="fill")
+        out = tmp_path / f"{no_prior}.img"
+        record = execute.fill_file(tmp_path / "in.img", out, request, Limits(4e9, tile=16)).record
+        fills.append((record["tiles"], record["recipe"], record["notes"], out.read_bytes()))
+    assert fills[0] == fills[1]
+    assert not early.uses_network(request) and forecast.kind_of(request) == "auto fast"
+    with pytest.raises(CubeFormatError, match="the weights of the prior, is not installed"):
+        fill(scene, gaps)
 
 
 def test_a_recipe_with_other_weights_is_refused(scene, gaps, packaged):

@@ -401,7 +401,7 @@ REFUSED = {
     ),
     "tile": (lambda a: a.chunk().hydiff.fill(tile="24"), BadValue, "`tile='24'`: expected a whole"),
     "memory": (lambda a: a.chunk().hydiff.fill(memory=2), BadValue, "`memory=2`: expected a size"),
-    "bands": (lambda a: a.hydiff.fill(bands=[1, 2]), BadValue, "expected a text, such as '10:40"),
+    "bands": (lambda a: a.hydiff.fill(bands=[1, 2]), BadValue, "expected text or None.*10:40"),
     "number": (lambda a: a.hydiff.gaps(nodata="none"), BadValue, "`nodata='none'`: expected a num"),
     "numpy": (lambda a: a.hydiff.score(a.values), BadValue, "a DataArray .* found ndarray"),
     "mask": (lambda a: a.hydiff.fill(a.isnull().rename(x="z")), ShapeMismatch, "mask with dim"),
@@ -415,7 +415,7 @@ REFUSED = {
         BadValue,
         "expected a boolean mask, found uint8; pass `mask != 0`",
     ),
-    "gap": (lambda a: a.hydiff.fill(max_gap="8"), BadValue, "max_gap = '8': expected a width"),
+    "gap": (lambda a: a.hydiff.fill(max_gap="8"), BadValue, "`max_gap='8'`: expected a number"),
     "axis": (lambda a: hydiff.fill(a.values, axis=2), UnknownName, "axis 2: known: bands first"),
     "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
     "nodata": (

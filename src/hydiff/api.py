@@ -20,7 +20,7 @@ from hydiff.auto.apply import Decision
 from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, of_type
 from hydiff.gaps import reach, regions
 from hydiff.gaps.detect import detect
 from hydiff.gaps.rule import (
@@ -75,7 +75,7 @@ def fill(
     max_gap: float | None = None,
     outside: FillOrKeep | None = None,
     fill_clouds: bool = False,
-    region: str | None = None,
+    region: str | Path | None = None,
     bands: str | None = None,
     buffer: float = 0.0,
     denoise: bool = False,
@@ -152,9 +152,9 @@ def fill(
     (True, 72)
     """
     user_code.check_progress(progress)
+    of_type("resume", resume, bool)
     cube, mask = cube_and_mask(data, observed, missing, axis)
-    if outside is None:
-        outside = "fill" if cube.path is None else "keep"
+    outside = ("fill" if cube.path is None else "keep") if outside is None else outside
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
     reference, reference_missing = (
@@ -165,7 +165,7 @@ def fill(
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
     plan = plan_cube(request, cube.load(), mask)
-    checkpoint_path = None if checkpoint is None else Path(checkpoint)
+    checkpoint_path = None if checkpoint is None else Path(of_type("checkpoint", checkpoint, Path))
     if progress is not None or "ipykernel" not in sys.modules:
         return execute(plan, checkpoint_path, resume, progress or None)
     from hydiff.report import notebook

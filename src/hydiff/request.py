@@ -11,16 +11,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import signature
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import numpy as np
 
 from hydiff.cube import Nodata
-from hydiff.errors import BadValue, UnknownName, check_seed, need_torch
+from hydiff.errors import BadValue, UnknownName, check_seed, need_torch, of_type
 from hydiff.methods import (
     DEFAULT,
     WITH_WEIGHTS,
@@ -143,7 +143,9 @@ class Request:
     )
     clip: str = option("none", "Clip filled values to limits: none | observed | physical.", VALUES)
     seed: int = option(0, "Seed of the random numbers.", RUN)
-    device: str = option("auto", "auto | cpu | cuda, for learned methods.", RUN)
+    device: Any = option(
+        "auto", "auto | cpu | cuda, for learned methods.", RUN, text=(str, "auto")
+    )  # also a torch.device
     deterministic: bool = option(
         False, "Give the same bytes in every run, on a GPU too (slower).", RUN
     )
@@ -157,8 +159,11 @@ class Request:
         None, "Flags of the quality layer that count, separated by commas.", GAPS
     )
     detect: bool = option(False, "Also fill suspected damage.", GAPS)
-    region: str | None = option(
-        None, "Fill only here: ROWS,COLS as 10:60,20:80; XMIN,YMIN,XMAX,YMAX; or polygons.", GAPS
+    region: str | Path | None = option(
+        None,
+        "Fill only here: ROWS,COLS as 10:60,20:80; XMIN,YMIN,XMAX,YMAX; or polygons.",
+        GAPS,
+        text=(str | None, None),
     )
     bands: str | None = option(None, "Fill only these bands: 10:40,55 or 900-1000nm.", GAPS)
     buffer: float = option(0.0, "Widen the mask by this many pixels.", GAPS)
@@ -181,6 +186,11 @@ class Request:
     prior: InitVar[int | None] = None  # the former name of `pretrain`
 
     def __post_init__(self, prior: int | None) -> None:
+        hints = option_types()
+        for f in fields(self):
+            if f.name != "method":  # `choose` says what there is
+                value = of_type(f.name, getattr(self, f.name), hints[f.name], f.metadata["help"])
+                object.__setattr__(self, f.name, value)
         if prior is not None:
             warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "pretrain", prior)
@@ -249,7 +259,7 @@ class Request:
         _check_sigma(self.sigma_y)
         check_seed(self.seed)
         # only the machine that runs the fill can tell whether it has a GPU: no check of "cuda"
-        if self.device not in ("auto", "cpu") and not str(self.device).startswith("cuda"):
+        if str(self.device) not in ("auto", "cpu") and not str(self.device).startswith("cuda"):
             torch_device(self.device)
         rule.check_choices(self.bad_bands, self.max_gap, self.outside)
         reach.check_clip(self.clip)
@@ -309,6 +319,12 @@ class Request:
             )
 
 
+@cache
+def option_types() -> dict[str, Any]:
+    """Return the type of each option."""
+    return get_type_hints(Request)
+
+
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # also of `hydiff.fill`
 
 
@@ -322,7 +338,7 @@ def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str
     need_torch("`weights=`")
     from hydiff.learn.weights import network_of
 
-    return {**network_of(settings["weights"]), **settings}
+    return {**network_of(of_type("weights", settings["weights"], Path)), **settings}
 
 
 def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
@@ -340,12 +356,15 @@ def _refuse_misspelt(settings: Mapping[str, Any], allowed: Mapping[str, Any]) ->
 
 def _check_sigma(sigma_y: Sigma) -> None:
     """Refuse negative and infinite noise levels: the check that needs no cube."""
+    expected = f"sigma_y = {sigma_y}: expected a standard deviation, 0 or more"
     numbers: Any = list(sigma_y.values()) if isinstance(sigma_y, Mapping) else sigma_y
     if isinstance(numbers, str):
         numbers = numbers.removesuffix("%") if numbers.endswith("%") else 0.0
     try:
         numbers = np.asarray(numbers, dtype=np.float64)
+    except TypeError:
+        raise BadValue(expected) from None
     except ValueError:
         return  # refused later, with the cube's unit
-    if not (np.isfinite(numbers) & (numbers >= 0)).all():
-        raise BadValue(f"sigma_y = {sigma_y}: expected a standard deviation, 0 or more")
+    if isinstance(sigma_y, bool) or not (np.isfinite(numbers) & (numbers >= 0)).all():
+        raise BadValue(expected)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hydiff.errors import has_torch
-from hydiff.learn.prior_weights import SIZES, packaged
+from hydiff.learn.prior_weights import packaged
 from hydiff.methods import Chosen, choose, declared
 from hydiff.methods.estimate import Job, torch_device
 
 NAME = "auto"
+PRIOR_SIZE = "full"  # of the pretrained network in all candidates
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
 # versions of the rules by which candidates are tried and blended, and of those with noise: raised
 # when filled values change, so that those of other versions are not taken for current ones
@@ -89,7 +90,7 @@ WITH_REFERENCE = (
 # If the prior is a candidate, CORRECTED is tried too: the last of WITH_REFERENCE, corrected by the
 # prior.  The first BESIDE_PRIOR of WITH_REFERENCE are then as good as the first three
 BESIDE_PRIOR = 2
-CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": "full"})
+CORRECTED = Candidate("robust, prior", "reference", {"robust": True, "size": PRIOR_SIZE})
 BUDGETS = {
     "fast": Budget(CLASSICAL, 8, 0),
     "normal": Budget(CLASSICAL, 12, 0),
@@ -103,13 +104,13 @@ GPU_BUDGETS = {
 }
 
 # Two symmetries have nearly half of what eight gain over one (benchmarks/prior_parts.py)
-FAST_PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 2})
-PRIOR = Candidate("prior", "prior", {"size": "full", "symmetries": 8})
+FAST_PRIOR = Candidate("prior", "prior", {"size": PRIOR_SIZE, "symmetries": 2})
+PRIOR = Candidate("prior", "prior", {"size": PRIOR_SIZE, "symmetries": 8})
 
 
 def _tuned(**settings: float) -> Candidate:
     """Return the pretrained network that is trained further on the cube."""
-    return Candidate("tuned prior", "anchored", {"start": "prior", "size": "full"} | settings)
+    return Candidate("tuned prior", "anchored", {"start": "prior", "size": PRIOR_SIZE} | settings)
 
 
 # The mean of the prior's fill and of its fill after tuning on the cube; with noise tuning makes it
@@ -134,8 +135,11 @@ NO_TORCH = '; torch is not installed: networks were left out (pip install "hydif
 
 
 def has_prior() -> bool:
-    """Whether some weights of the pretrained network are installed."""
-    return any(packaged(size).exists() for size in SIZES)
+    """Whether the weights of the pretrained network that is a candidate are installed.
+
+    Without them a fill by `auto` is the same as with `no_prior`, whatever other weights there are.
+    """
+    return packaged(PRIOR_SIZE).is_file()
 
 
 def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> Budget:
@@ -152,7 +156,7 @@ def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> B
     gpu = job.device != "cpu" and torch_device(job.device).type == "cuda"
     budget = (GPU_BUDGETS if gpu else BUDGETS)[name]
     network = FAST_PRIOR if name == "fast" and not gpu else PRIOR
-    if not (prior and packaged(str(network.settings["size"])).exists()):
+    if not prior:
         return budget
     # beside the prior, only the largest budget has time for networks trained from scratch
     others = budget.candidates if name == "best" else CLASSICAL

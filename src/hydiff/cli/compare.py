@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hydiff.cli.options import Json, Overwrite, Var
+from hydiff.cli.options import AS_FILE, Json, Overwrite, Var
 from hydiff.cli.terminal import err, number, out, print_json
 
 
@@ -17,7 +17,8 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another fill of the same cube.")],
     truth: Annotated[Path | None, typer.Option(help="A cube without the gaps.")] = None,
     page: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="Also write a page with pictures.")
+        Path | None,
+        typer.Option(help="Also write a page with pictures.", **AS_FILE | {"metavar": "HTML"}),
     ] = None,
     var: Var = None,
     overwrite: Overwrite = False,

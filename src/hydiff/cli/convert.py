@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Overwrite, Unmarked, Var
+from hydiff.cli.options import Overwrite, Unmarked, Var, output_file
 from hydiff.cli.terminal import out
 
 
 def convert(
     input: Path,
-    output: Path,
+    output: Annotated[Path, typer.Argument(parser=output_file)],
     ortho: Annotated[
         bool, typer.Option("--ortho", help="Put the cube on the map, by its GLT.")
     ] = False,

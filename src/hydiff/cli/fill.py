@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -146,12 +145,10 @@ def fill(
 
 def _names_folder(output: str, source: Path) -> bool:
     """Return whether an output ends as folders do, and is no product that is stored as one."""
-    from hydiff.io import suffixes
     from hydiff.io.regular import exists
+    from hydiff.io.staging import names_folder
 
-    if not output.endswith(("/", os.sep)) or Path(output).suffix.lower() in suffixes():
-        return False
-    return not (exists(source) and source.is_dir())
+    return names_folder(output) and not (exists(source) and source.is_dir())
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:

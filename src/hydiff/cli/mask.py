@@ -11,7 +11,7 @@ import typer
 
 from hydiff import errors
 from hydiff.cli import doubts
-from hydiff.cli.options import Flags, Json, Nodata, NodataIn, Overwrite, Quality, Var
+from hydiff.cli.options import AS_FILE, Flags, Json, Nodata, NodataIn, Overwrite, Quality, Var
 from hydiff.cli.terminal import out, print_json, share
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def mask(
     file: Path,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Write a mask (.npz, .tif): gaps and suggestions."),
+        typer.Option("-o", "--output", help="Mask to write: .npz or .tif.", **AS_FILE),
     ] = None,
     stripes: Annotated[
         bool, typer.Option("--stripes", help="Only list columns and lines that are offset.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,7 +35,17 @@ Unmarked = Annotated[
     typer.Option("--unmarked", help="Allow a format that cannot record that it is filled (.npy)."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
-Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
+
+
+def output_file(name: str) -> Path:
+    """Parse the name of an output file; names that end with / are refused."""
+    from hydiff.io import staging
+
+    return staging.output_file(name)
+
+
+AS_FILE: dict[str, Any] = {"parser": output_file, "metavar": "<path>"}  # of output options
+Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.", **AS_FILE)]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from hydiff.cli.options import Json, Overwrite, Seed, Var
+from hydiff.cli.options import AS_FILE, Json, Overwrite, Seed, Var
 from hydiff.cli.terminal import err, number, out, print_json
 from hydiff.errors import UnknownName
 from hydiff.io.headers import scaling
@@ -56,7 +56,8 @@ def propagate(
     ] = None,
     seed: Seed = 0,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Table to write, .csv or .json.")
+        Path | None,
+        typer.Option("-o", "--output", help="Table to write, .csv or .json.", **AS_FILE),
     ] = None,
     var: Var = None,
     overwrite: Overwrite = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydiff.cli.options import Overwrite, Var
+from hydiff.cli.options import AS_FILE, Overwrite, Var
 from hydiff.cli.terminal import out
 
 
@@ -18,7 +18,8 @@ def report(
     ] = None,
     truth: Annotated[Path | None, typer.Option(help="A cube without the gaps.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write.  [FILLED.report.html]")
+        Path | None,
+        typer.Option("-o", "--output", help="File to write.  [FILLED.report.html]", **AS_FILE),
     ] = None,
     var: Var = None,
     overwrite: Overwrite = False,

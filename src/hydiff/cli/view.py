@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hydiff.cli.options import Var
+from hydiff.cli.options import AS_FILE, Var
 from hydiff.cli.terminal import err
 
 
@@ -20,7 +20,10 @@ def view(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="Name that Save proposes; only files in its folder are written."
+            "-o",
+            "--output",
+            help="Name that Save proposes; only files in its folder are written.",
+            **AS_FILE,
         ),
     ] = None,
     folder: Annotated[

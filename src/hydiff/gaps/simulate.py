@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
-from hydiff.errors import BadValue, check_seed, need_torch
+from hydiff.errors import BadValue, check_seed, need_torch, of_type
 from hydiff.gaps import mask
 from hydiff.gaps.rule import observed_entries
 
@@ -32,6 +32,8 @@ def simulate(
     (else highest) value of its integer type that does not occur.
     """
     check_seed(seed)
+    kind, missing = of_type("kind", kind, str), of_type("missing", missing, float | None)
+    noise = of_type("noise", noise, float)
     if not 0 <= noise < math.inf:
         raise BadValue(f"`noise={noise:g}`: expected a share of the cube's range, 0 or more")
     cube = cube.load()

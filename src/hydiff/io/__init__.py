@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from hydiff.cube import Bools, Cube
-from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName, of_type
 from hydiff.flags import MASK
 from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
@@ -25,7 +25,7 @@ from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import is_there
 from hydiff.io.sidecar import FIELDS, plain
-from hydiff.io.staging import lines_held, staged
+from hydiff.io.staging import lines_held, output_file, staged
 
 __all__ = [
     "FORMATS",
@@ -98,7 +98,7 @@ def read(path: str | Path, *, var: str | None = None, axis: str | None = None) -
     var: the variable that is the cube, in files that hold several, such as .mat and .npz.
     axis: "bands first" or "bands last", in files that do not state it (.mat, .npy, .npz).
     """
-    path = Path(path)
+    path = Path(of_type("path", path, Path))
     return open_as(_recognise(path), path, var, axis)
 
 
@@ -133,7 +133,7 @@ def write(
     The suffix of `path` selects the format; without one it is the format the cube was read from.
     unmarked: allow a filled cube in a file that cannot record that it is filled (.npy).
     """
-    path = Path(path)
+    path = output_file(path)
     format_for(cube, path)  # refuse an unknown suffix before any file is made
     if cube.mark is not None:
         refuse_unmarked(cube, path, unmarked)
@@ -156,7 +156,8 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
 
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
     """Raise BadValue if the file could not record that it is filled, unless `unmarked` is True."""
-    if unmarked or _module(format_for(cube, path)).keeps_mark(cube.path, path):
+    keeps_mark = _module(format_for(cube, path)).keeps_mark(cube.path, path)
+    if of_type("unmarked", unmarked, bool) or keeps_mark:
         return
     raise BadValue(
         f"{path}: its format has no place to say that it is filled, so it would pass for a "
@@ -266,7 +267,7 @@ def write_mask(
 
     source: the file that the mask describes; users who may not read it may not read the mask.
     """
-    path = Path(path)
+    path = output_file(path)
     masks.check_meaning(meaning)
     masks.check_suffix(path)
     if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
@@ -280,8 +281,7 @@ def write_band_mask(
     filled: Bools, path: str | Path, *, overwrite: bool = False, source: Path | None = None
 ) -> list[Path]:
     """Write the filled entries (bands, rows, cols) as netCDF4, laid out as EMIT's `band_mask`."""
-    path = Path(path)
-    with staged(path, overwrite=overwrite, source=source) as folder:
+    with staged(path := output_file(path), overwrite=overwrite, source=source) as folder:
         emit.write_band_mask(filled, folder / path.name)
     return [path]
 

@@ -47,7 +47,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             nodata=hdf5.number(file[part.name].attrs, "_FillValue", FILL),
             crs=hdf5.plain(mapping.get("spatial_ref")),
             transform=maps.from_gdal(hdf5.plain(mapping.get("GeoTransform"))),
-            attrs=hdf5.texts(file.attrs),
+            attrs=hdf5.texts(file.attrs) | hdf5.unit(file[part.name]),
         )
 
 

@@ -60,7 +60,7 @@ def _looks_last(n0: int, n1: int, n2: int) -> bool:
 
 def check_axis(axis: str) -> str:
     """Return `axis` if it is FIRST or LAST; else raise UnknownName."""
-    if axis not in (FIRST, LAST):
+    if str(axis) not in (FIRST, LAST):
         raise UnknownName("axis", axis, (FIRST, LAST))
     return axis
 

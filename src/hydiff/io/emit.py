@@ -64,7 +64,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             for key in ("wavelengths", "fwhm", "good_wavelengths")
         )
         units = None if wavelengths is None else bands["wavelengths"].attrs.get("units", "nm")
-        attrs = hdf5.texts(file.attrs)
+        attrs = hdf5.texts(file.attrs) | hdf5.unit(file[name])
         attrs.pop("spatial_ref", None)
         return hdf5.cube_of(
             *(path, file, [part], name),

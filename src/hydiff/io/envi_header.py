@@ -19,7 +19,7 @@ import numpy as np
 from hydiff.cube import Array, Cube, Floats
 from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import create_envi, gdal
-from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, entries, number, scaling
+from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, carried, number, scaling
 from hydiff.io.maps import crs_of, is_definition
 from hydiff.io.parsing import check_count, native, parsing
 
@@ -211,7 +211,7 @@ def compose(cube: Cube, dtype: np.dtype[Any], interleave: str) -> Header:
         "interleave": interleave,
         "byte order": "1" if dtype.str.startswith(">") else "0",
     }
-    header.update({key: _tidy(key, value) for key, value in _foreign(cube).items()})
+    header.update({key: _tidy(key, value) for key, value in carried(cube.attrs).items()})
     for key, array in (("wavelength", cube.wavelengths), ("fwhm", cube.fwhm)):
         if array is not None:
             header[key] = [number(float(x)) for x in array]
@@ -229,14 +229,6 @@ def compose(cube: Cube, dtype: np.dtype[Any], interleave: str) -> Header:
         header = {key: value for key, value in header.items() if canonical(key) not in SCALING}
         header.update(zip(SCALING, ([number(x) for x in values] for values in scale), strict=True))
     return header | _map_entries(cube)
-
-
-def _foreign(cube: Cube) -> Header:
-    """Return the header entries of the source, and GeoTIFF tags that are not among them."""
-    listed = entries(cube.attrs)
-    tags = cube.attrs.get("geotiff", {}).get("tags", {}).get("", {})
-    skip = {canonical(key) for key in listed} | {"area or point"}
-    return listed | {k: v for k, v in entries(tags).items() if canonical(k) not in skip}
 
 
 def _tidy(key: str, value: Entry) -> Entry:

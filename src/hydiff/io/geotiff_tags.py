@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Cube, Floats, representable
-from hydiff.io.headers import canonical, entries, from_text, number, scaling, to_text
+from hydiff.io.headers import canonical, entries, from_text, number, scaling, to_text, unit
 
 # Namespaces that GDAL derives from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
@@ -183,8 +183,9 @@ def restore(dataset: Any, cube: Cube) -> None:
         envi["data ignore value"] = number(cube.nodata)
     for ns, tags in {**box.get("tags", {}), "ENVI": envi}.items():
         _tag(dataset, 0, ns, tags)
-    for name in ("units", "colorinterp"):
-        _restore_list(dataset, name, box.get(name))
+    common = unit(cube.attrs)
+    _restore_list(dataset, "units", box.get("units") or [common] * cube.bands)
+    _restore_list(dataset, "colorinterp", box.get("colorinterp"))
     scale = scaling(cube.attrs, cube.bands) or ([], [])
     for name, listed in zip(("scales", "offsets"), scale, strict=True):
         _restore_list(dataset, name, listed)

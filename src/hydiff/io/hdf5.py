@@ -117,6 +117,11 @@ def texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {k: str(v) for k, v in values.items() if isinstance(v, str | int | float)}
 
 
+def unit(dataset: Any) -> dict[str, str]:
+    """Return the unit of the values of a dataset, for `Cube.attrs`; {} without one."""
+    return {k: v for k, v in texts(dataset.attrs).items() if k == "units"}
+
+
 def number(attrs: Mapping[str, Any], key: str, default: float) -> float:
     """Return an attribute as a number, or `default` if it is absent."""
     value = attrs.get(key)

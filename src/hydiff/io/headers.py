@@ -18,6 +18,7 @@ FIELDS |= {"map info", "projection info", "coordinate system string"}
 
 SCALING = ("data gain values", "data offset values")  # physical value = gain · stored + offset
 FACTOR = "reflectance scale factor"  # the same as a gain of 1 / factor, for all bands
+UNITS = ("units", "data units")  # entries that name the unit of the values
 NOTES = "hydiff notes"  # a mapping: field -> assumption that the reader made
 
 Entry = str | list[str]
@@ -39,6 +40,31 @@ def entries(attrs: Mapping[str, Any]) -> dict[str, Entry]:
         elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             texts[key] = list(value)
     return texts
+
+
+def carried(attrs: Mapping[str, Any]) -> dict[str, Entry]:
+    """Return the header entries for a file of another format: `entries`, the tags of a GeoTIFF that
+    are not among them, and the unit of its bands."""
+    listed = entries(attrs)
+    tags = _box(attrs).get("tags", {}).get("", {})
+    skip = {canonical(key) for key in listed} | {"area or point"}
+    listed |= {k: v for k, v in entries(tags).items() if canonical(k) not in skip}
+    found = unit(attrs)
+    return listed if found is None or unit(listed) else listed | {"units": found}
+
+
+def unit(attrs: Mapping[str, Any]) -> str | None:
+    """Return the unit of the values: the one of the cube, or of all bands of a GeoTIFF."""
+    texts = {canonical(key): value for key, value in attrs.items() if isinstance(value, str)}
+    bands = set(_box(attrs).get("units") or ())
+    common = [bands.pop()] if len(bands) == 1 else []
+    return next((u for u in (*(texts.get(key) for key in UNITS), *common) if u), None)
+
+
+def _box(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entries of a GeoTIFF; {} without."""
+    box = attrs.get("geotiff")
+    return box if isinstance(box, Mapping) else {}
 
 
 def to_text(entry: Entry) -> str:

@@ -109,7 +109,10 @@ def save(
     unmarked: allow a file that cannot record that it is filled (.npy).
     compact: write the companions as small .npz files, whatever the format of the cube.
     """
-    path, hashes = io.values_path(result.cube, Path(path)), hashes_of(result.cube.path)
+    path, hashes = (
+        io.values_path(result.cube, io.staging.output_file(path)),
+        hashes_of(result.cube.path),
+    )
     if result.cube.mark is not None:
         io.refuse_unmarked(result.cube, path, unmarked)
     content = record(result, command, hashes)

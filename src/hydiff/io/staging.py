@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from hydiff.errors import OutputError
+from hydiff.errors import OutputError, of_type
 from hydiff.io.beside import described_by
 from hydiff.io.envi import DATA_SUFFIXES, header_names
 from hydiff.io.parsing import first_line
@@ -59,6 +59,7 @@ def staged(
     source: the input of the files; users who may not read it may not read the files either.
     """
     beside = tuple(beside)
+    of_type("overwrite", overwrite, bool)
     with explained(target, target.parent):
         for path in (target, *beside):
             refuse_existing(path, overwrite)
@@ -109,6 +110,25 @@ def _withhold(folder: Path, source: Path) -> None:
 def _all_below(path: Path) -> list[Path]:
     """Return the path itself and, for a folder, everything below it except symbolic links."""
     return [path, *(p for p in path.rglob("*") if not p.is_symlink())] if path.is_dir() else [path]
+
+
+def names_folder(output: str | os.PathLike[str]) -> bool:
+    """Return whether a name ends as those of folders do, and has no suffix of a format: a Zarr
+    store is a folder itself."""
+    from hydiff.io import suffixes
+
+    name = os.fspath(output)
+    return name.endswith(("/", os.sep)) and Path(name).suffix.lower() not in suffixes()
+
+
+def output_file(output: str | os.PathLike[str]) -> Path:
+    """Return the path of an output; OutputError if it is named as a folder, by a / at its end."""
+    if names_folder(of_type("path", output, Path)):
+        raise OutputError(
+            f"{output} names a folder, and one file is written; give the name of a file in it, "
+            "or leave the / out"
+        )
+    return Path(output)
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:

@@ -21,7 +21,7 @@ from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order, representabl
 from hydiff.io import axes as ax
 from hydiff.io import maps, marks, variables
 from hydiff.io.blocks import chunk_blocks, differs
-from hydiff.io.headers import SCALING, entries, number, scaling
+from hydiff.io.headers import SCALING, carried, number, scaling
 from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
 from hydiff.io.regular import check_tree
 from hydiff.io.sidecar import plain
@@ -141,7 +141,7 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
     floats = cube.dtype.kind == "f"
     group = zarr.create_group(path, zarr_format=3)
     coordinates = variables.coordinates(cube)
-    attrs: dict[str, Any] = {**entries(cube.attrs), "coordinates": " ".join(coordinates)}
+    attrs: dict[str, Any] = {**carried(cube.attrs), "coordinates": " ".join(coordinates)}
     if (scale := scaling(cube.attrs, cube.bands)) is not None:
         attrs |= zip(SCALING, ([number(x) for x in values] for values in scale), strict=True)
     if cube.crs is not None:

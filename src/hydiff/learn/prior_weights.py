@@ -37,8 +37,8 @@ def digest(path: Path) -> str:
     if not is_there(path) or path.is_dir():
         if path.parent == FOLDER:
             raise CubeFormatError(
-                "no weights of the prior are installed: `hydiff train-prior` writes some, for "
-                "`hydiff fill --method prior --set weights=FILE`"
+                f"{path.name}, the weights of the prior, is not installed: install hydiff again, "
+                "or name others, `hydiff fill --method prior --set weights=FILE`"
             )
         raise CubeFormatError(f"{path}: no such file; `hydiff train-prior` writes one")
     status = path.stat()

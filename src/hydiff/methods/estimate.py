@@ -389,11 +389,11 @@ def torch_device(device: str) -> Any:
     need_torch(f"the device {device}")
     import torch
 
-    if device == "auto":
+    if str(device) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         place = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError, ValueError):
         raise UnknownName("device", device, ("auto", "cpu", "cuda", "cuda:0")) from None
     if place.type == "cuda" and not torch.cuda.is_available():
         raise BadValue("device cuda was asked for, but torch finds none here; use `device='cpu'`")

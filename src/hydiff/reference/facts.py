@@ -10,6 +10,7 @@ from typing import Any
 
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
+from hydiff.io.headers import carried
 
 MOST_DAYS = 32  # difference of dates above which it is reported
 MOST_DEGREES = 10.0  # difference of angles above which it is reported
@@ -38,7 +39,7 @@ ELEVATIONS = ("sun elevation", "solar elevation", "sun elevation angle")
 
 def date_of(cube: Cube) -> date | None:
     """Return the date of an image from its metadata or file name (YYYYMMDD); None if unknown."""
-    attrs = {str(k).lower(): v for k, v in cube.attrs.items()}
+    attrs = {key.lower(): text for key, text in carried(cube.attrs).items()}
     texts = [str(attrs[k]) for k in DATES if k in attrs]
     texts += [] if cube.path is None else [cube.path.name]
     for match in (match for text in texts for match in DIGITS.finditer(text)):

@@ -43,7 +43,7 @@ def write(
     """
     cube = io.read(filled, var=var)
     path = provenance.base_of(cube.path or Path(filled))
-    output = provenance.report_path(path) if output is None else Path(output)
+    output = provenance.report_path(path) if output is None else io.staging.output_file(output)
     io.staging.refuse_existing(output, overwrite)
     record = record_of(path, cube)
     values = None if source is None else io.read(source, var=var).path  # not its ENVI header

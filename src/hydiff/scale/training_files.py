@@ -18,7 +18,7 @@ from torch import Tensor
 from hydiff import io
 from hydiff.cube import Cube, Nodata
 from hydiff.errors import BadValue, OutputError, memory_advice
-from hydiff.io.staging import refuse_existing
+from hydiff.io.staging import output_file, refuse_existing
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.learn.training import Item, Training, measurements, updates
@@ -51,7 +51,7 @@ def train_files(
     continues from it, and time spent before counts towards the budget.  Returns the content of the
     card and the paths of the outputs.
     """
-    settings, output = settings or Training(), Path(output)
+    settings, output = settings or Training(), output_file(output)
     share_of = _budget(minutes, epochs)
     state_path = keep_path(output)
     outputs = output, beside(output, ".md"), beside(output, ".png")

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import BadValue, HydiffError, check_seed
+from hydiff.errors import BadValue, HydiffError, check_seed, of_type
 from hydiff.gaps.regions import chosen_bands
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
 from hydiff.result import Result
@@ -123,9 +123,13 @@ def propagate(
     >>> found.samples, bool(found.sigma[0] > 0), bool(found.sigma[1] == 0)
     (0, True, True)
     """
-    if isinstance(samples, int | np.integer) and samples < FEWEST:
+    if not isinstance(samples, Iterable) or isinstance(samples, str | bytes):
+        samples = of_type("samples", samples, int | None)
+    if isinstance(samples, int) and samples < FEWEST:
         raise BadValue(f"`samples={samples}`: expected a number of samples, {FEWEST} or more")
     check_seed(seed)
+    if not callable(f):
+        of_type("f", f, str)
     if isinstance(result, str | Path):
         from hydiff.uncertainty.from_files import result_of, stored_samples
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydiff.errors import BadValue
+from hydiff.io.staging import output_file
 
 if TYPE_CHECKING:
     from hydiff.cube import Array, Bools, Cube
@@ -49,7 +50,7 @@ def view(
         scene = scene_layers.from_files(Path(data), fill, clean)
     else:
         scene = scene_layers.from_data(data, filled, truth)  # type: ignore[arg-type]
-    target = None if output is None else Path(output)
+    target = None if output is None else output_file(output)
     return Window(scene, observed, target, [Path(folder) for folder in folders]).layout
 
 

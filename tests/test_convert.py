@@ -1,0 +1,93 @@
+"""What `hydiff convert` keeps from format to format, and what the target cannot hold."""
+
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+
+import products
+from command import run
+from hydiff import io
+from hydiff.cube import Cube
+from hydiff.io.headers import carried, unit
+from hydiff.reference.facts import date_of
+
+TARGETS = (".img", ".tif", ".zarr", ".npz", ".npy", ".mat")
+WAVES, UNIT = np.linspace(400.0, 900.0, 4), "uW/cm2/sr/nm"
+FULL = Cube(
+    products.scene(4, 8, 9).astype(np.int16),
+    wavelengths=WAVES,
+    wavelength_units="Nanometers",
+    fwhm=np.full(4, 5.5),
+    good=np.array([True, True, False, True]),
+    nodata=-9999.0,
+    crs="EPSG:32633",
+    transform=(30.0, 0.0, 4e5, 0.0, -30.0, 5e6),
+    band_names=("a", "b", "c", "d"),
+    attrs={"description": "a test", "acquisition time": "2020-05-06T07:08:09Z", "units": UNIT},
+)
+
+
+def convert(source: Path, target: Path) -> Cube:
+    assert run("convert", source, target).returncode == 0
+    return io.read(target)
+
+
+def check_full(cube: Cube) -> None:
+    np.testing.assert_allclose(cube.wavelengths, WAVES)
+    assert (cube.wavelength_units, cube.nodata) == ("Nanometers", -9999)
+    np.testing.assert_array_equal(cube.fwhm, FULL.fwhm)
+    np.testing.assert_array_equal(cube.good, FULL.good)
+    assert cube.crs is not None and "33" in cube.crs
+    assert cube.transform == FULL.transform and cube.band_names == FULL.band_names
+    kept = carried(cube.attrs)
+    assert "".join(kept["description"]) == "a test"
+    assert unit(cube.attrs) == UNIT and date_of(cube) == date(2020, 5, 6)
+
+
+@pytest.mark.parametrize("first", TARGETS)
+def test_metadata_survive_every_pair_of_formats(tmp_path: Path, first: str) -> None:
+    source = io.write(FULL, tmp_path / f"source{first}")[0]
+    check_full(io.read(source))
+    for second in TARGETS:
+        check_full(convert(source, tmp_path / f"other{second}"))
+
+
+def test_units_of_netcdf_products_and_of_their_wavelengths_survive(tmp_path: Path) -> None:
+    scene = products.scene(4, 8, 9)
+    emit = products.emit(tmp_path / "emit.nc", scene)
+    aviris = products.aviris(tmp_path / "aviris.nc", scene)
+    for source, expected in ((emit, "unitless"), (aviris, UNIT)):
+        if source == aviris:
+            set_unit(aviris, UNIT)
+        for suffix in TARGETS:
+            cube = convert(source, tmp_path / f"{source.stem}{suffix}")
+            assert (unit(cube.attrs), cube.wavelength_units) == (expected, "nm")
+        with rasterio.open(tmp_path / f"{source.stem}.tif") as dataset:
+            assert set(dataset.units) == {expected}  # where GDAL shows it
+
+
+def set_unit(path: Path, text: str) -> None:
+    import h5py
+
+    with h5py.File(path, "a") as file:
+        file["radiance/radiance"].attrs["units"] = text
+
+
+def test_unit_date_and_tags_of_a_geotiff_survive(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    shape = {"count": 3, "width": 10, "height": 9}
+    with rasterio.open(path, "w", driver="GTiff", dtype="int16", nodata=-9, **shape) as dataset:
+        dataset.write(np.arange(270, dtype=np.int16).reshape(3, 9, 10))
+        dataset.update_tags(TIFFTAG_DATETIME="2020:05:06 07:08:09", SENSOR="X")
+        dataset.units = ["W"] * 3
+    assert date_of(io.read(path)) == date(2020, 5, 6)
+    for suffix in TARGETS:
+        other = tmp_path / f"b{suffix}"
+        cube = convert(path, other)
+        assert (unit(cube.attrs), date_of(cube)) == ("W", date(2020, 5, 6))
+        assert carried(cube.attrs)["SENSOR"] == "X"
+        back = convert(other, tmp_path / f"back{suffix}.tif")
+        assert back.attrs["geotiff"]["units"] == ["W"] * 3
