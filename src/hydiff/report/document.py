@@ -18,6 +18,7 @@ from hydiff.auto.recipe import MODEL, KindRecipe
 from hydiff.cube import Array, Floats
 from hydiff.errors import shell
 from hydiff.flags import shares
+from hydiff.gaps.rule import left_lines
 from hydiff.io.record import Entries, Record, SigmaBudget
 from hydiff.maths.scoring import Verification
 from hydiff.metrics import Calibration
@@ -146,8 +147,7 @@ def notes(s: Story) -> list[str]:
     whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
     words = shell if s.record.command else str
     lines = [words(note) for note in s.record.notes if not is_shown(note, whys)]
-    left = s.record.entries.left
-    lines += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
+    lines += [words(line) for line in left_lines(s.record.entries.left)]
     if s.input_state.startswith("CHANGED"):
         lines.append(f"the input is {s.input_state}")
     return lines

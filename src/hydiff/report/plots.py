@@ -192,7 +192,7 @@ def comparison(
     figure, axes, spectrum = _panels(len(views), shape[1:], title)
     for view, axis in zip(views, axes, strict=True):
         _draw_image(axis, view, rgb, limits, at)
-    axes[0].set_title(f"{100 * (~observed).mean():.2g}% missing", fontsize=14)
+    axes[0].set_title(f"{100 * (~observed).mean():.2g} % missing", fontsize=14)
     bars = None if sigma is None else sigma[:, at[0], at[1]]
     curves = [_curve(view, at, bars if view.name == "Filled" else None) for view in views]
     _draw_spectra(spectrum, curves, wavelengths, wavelength_units)
