@@ -21,6 +21,7 @@ from hydiff.flags import shares
 from hydiff.gaps.rule import left_lines
 from hydiff.io.record import Entries, Record, SigmaBudget
 from hydiff.maths.scoring import Verification
+from hydiff.maths.wavelengths import to_nanometres
 from hydiff.metrics import Calibration
 from hydiff.report import calibration_plots, plots, scene_pictures, score_words
 from hydiff.report.scene_pictures import KEY, Figure
@@ -65,7 +66,7 @@ def html(story: Story) -> str:
     """Return the report as one HTML page."""
     parts = (head, facts, by_kind, notes, spectra, certainty, decision, settings, origin, again)
     waves, units = story.wavelengths, story.units
-    nm = None if waves is None else plots.to_nanometres(waves, units)
+    nm = None if waves is None else to_nanometres(waves, units)
     pictures = {
         "shown": scene_pictures.shown(story.survey, nm),
         "pictures": scene_pictures.pictures(story.survey),
