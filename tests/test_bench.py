@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 from typer.testing import CliRunner
 
 import hydiff
@@ -58,9 +60,35 @@ def test_unknown_scenes_and_paths_get_a_clear_line(tmp_path):
         bench.choice_of({}, masks=["strips"])
     with pytest.raises(BadValue, match="scene of its own"):
         bench.choice_of({}, names=[scenes.BUNDLED], quick=True)
+    with pytest.raises(BadValue, match="best has no run of bandmean; it has idw, harm"):
+        bench.run("best", tmp_path / "none", bench.choice_of({}, methods=["bandmean"], quick=True))
     with pytest.raises(BadValue, match="leave some out"):
         bench.run("noisy", tmp_path / "none", bench.choice_of({}, noise=["0.15"], quick=True))
     assert not (tmp_path / "none").exists()
+
+
+def test_a_line_says_what_to_type_for_a_file_that_is_no_scene_yet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cube = np.random.default_rng(0).random((5, 12, 14))
+    savemat("both.mat", {"hs": cube.transpose(1, 2, 0), "ms": cube[:2].transpose(1, 2, 0)})
+    cube[:, 3:5, 4] = np.nan
+    hydiff.write(hydiff.Cube(cube), "gaps.tif")
+    lines = {
+        "both.mat": "expected a known name, or name=path of a cube: --scene both=both.mat",
+        "m=both.mat": "a file of its own: hydiff convert both.mat scene.npz --var hs",
+        "m=gaps.tif": "10 entries are missing, but a scene of the benchmark is the truth",
+    }
+    for scene, line in lines.items():
+        found = inside("best", "--scene", scene, "--method", "smooth", folder=tmp_path / "out")
+        assert isinstance(found.exception, HydiffError) and line in str(found.exception), scene
+
+
+def test_what_is_printed_names_no_empty_settings_and_says_when_no_cell_was_run(tmp_path):
+    choice = ("best", "--quick", "--method", "idw", "--mask", "stripes", "--sigma", "0")
+    first, again = (inside(*choice, folder=tmp_path) for _ in range(2))
+    assert re.search(r"^1/1 idw: .*: MPSNR \S+ dB \(all\), \S+ s$", first.stderr, re.M)
+    assert "no cell was run" in again.stderr and "no cell was run" not in first.stderr
+    assert "promised" not in (tmp_path / "quick" / "best.md").read_text()  # auto was not run
 
 
 # Rows on disk

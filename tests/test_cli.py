@@ -201,6 +201,23 @@ def test_detected_damage_is_named_and_filled(scene):
     assert (np.asarray(hydiff.read(scene / "alive.bil").values)[:, 9, :] != 0).any()
 
 
+def test_an_empty_mask_is_called_empty(scene):
+    done = hydiff_("mask", "clean.bil", "-o", "m.npz", "--only", "dead columns", cwd=scene)
+    line = "nothing is missing and nothing looks damaged: the mask m.npz is empty"
+    assert done.stdout.splitlines()[-1] == line and (scene / "m.npz").exists()
+
+
+def test_no_time_is_forecast_where_nothing_can_be_filled(scene):
+    cube = hydiff.read(scene / "clean.bil").load()
+    values = np.array(cube.values)
+    values[3] = 30000
+    changed = {"values": values, "path": None, "nodata": 30000}
+    hydiff.write(Cube(**vars(cube) | changed), scene / "dead.bil")
+    for name, forecast in (("dead.bil", False), ("damaged.bil", True)):
+        done = hydiff_("fill", name, "-o", "x.bil", "--dry-run", *PLAIN, cwd=scene)
+        assert ("will take" in done.stderr) == forecast
+
+
 def test_a_cube_without_gaps_is_copied_verbatim(scene):
     done = hydiff_("fill", "clean.bil", "-o", "same.bil", cwd=scene)
     assert len(done.stdout.splitlines()) == 1 and "no gaps" in done.stdout

@@ -82,6 +82,15 @@ def test_the_scores_are_those_of_the_entries_that_both_have_filled(made):
     assert found.unit.rms == pytest.approx(np.sqrt(np.mean((y - x)[missing] ** 2)))
 
 
+def test_entries_that_one_fill_alone_has_change_no_score(made, tmp_path):
+    cube = hydiff.read(made / "in.tif")
+    less = hydiff.fill(cube, method="smooth", error_bars=True, bands="3:10")
+    provenance.save(less, tmp_path / "less.tif")
+    found = fill_pair.compare(made / "a.tif", tmp_path / "less.tif", made / "truth.tif")
+    assert found.only_a > 0 and found.unit.rms == 0
+    assert {row.better for row in found.scores} == {""}
+
+
 def test_differences_are_in_units_of_the_error_bars_that_there_are(made):
     found = fill_pair.compare(made / "a.tif", made / "b.tif")
     expected = (found.b.values - found.a.values) / found.a.sigma

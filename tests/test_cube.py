@@ -539,3 +539,30 @@ def test_a_constant_cube_of_any_size_has_a_scale(value):
 
 def test_a_double_nodata_beyond_float32_is_no_warning():
     assert not equals(np.zeros((1, 2, 2), np.float32), -1.7976931348623157e308).any()
+
+
+# ---- repr ----------------------------------------------------------------------------------
+
+
+def test_a_summary_is_short_and_reads_no_value(tmp_path):
+    def read(*block):
+        raise AssertionError("a summary reads no value")
+
+    cube = Cube(
+        Lazy((300, 50, 40), np.dtype("int16"), read),
+        wavelengths=np.linspace(400, 2500, 300),
+        wavelength_units="Unknown",
+        nodata=-9999.0,
+        crs='PROJCS["WGS 84 / UTM zone 10N",GEOGCS["WGS 84"]]',
+        path=tmp_path / "scene.bil",
+        format="envi",
+        attrs={"wavelength": ["400"] * 300},
+    )
+    assert repr(cube).splitlines() == [
+        "hydiff.Cube",
+        "cube      300 bands × 50 rows × 40 cols, int16, 400 … 2500",
+        f"file      {tmp_path / 'scene.bil'} (envi)",
+        "nodata    -9999",
+        "map       WGS 84 / UTM zone 10N",
+    ]
+    assert repr(Cube(numbers())) == "hydiff.Cube\ncube      4 bands × 5 rows × 6 cols, float64"

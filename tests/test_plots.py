@@ -348,3 +348,10 @@ def test_a_real_scene_makes_a_page(tmp_path):
     plots.before_after(before, truth, path, observed=observed, truth=truth, wavelengths=nm)
     image = check_page(path)
     assert shows(image, GAP) > 1000
+
+
+@pytest.mark.parametrize(("methods", "columns"), [(4, 3), (5, 4), (6, 4), (7, 5)])
+def test_six_pictures_fill_two_lines_and_few_stay_empty(methods, columns):
+    figure = panels.panels(case_of((6, 12, 14), methods))
+    shape = figure.axes[0].get_subplotspec().get_gridspec().get_geometry()
+    assert shape == (-(-(methods + 2) // columns), columns)

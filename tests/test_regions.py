@@ -132,8 +132,14 @@ def test_bands_are_numbers_or_wavelengths(cube: Cube, text: str, chosen: list[in
     assert np.flatnonzero(regions.chosen_bands(text, cube)).tolist() == chosen
     from dataclasses import replace
 
-    small = replace(cube, wavelengths=WAVES / 1000, wavelength_units="Micrometers")
-    assert np.flatnonzero(regions.chosen_bands(text, small)).tolist() == chosen
+    for units in ("Nanometers", "Unknown", None):  # ENVI writes Unknown
+        same = replace(cube, wavelength_units=units)
+        assert np.flatnonzero(regions.chosen_bands(text, same)).tolist() == chosen
+    for units in ("Micrometers", "um", "Unknown", None):
+        small = replace(cube, wavelengths=WAVES / 1000, wavelength_units=units)
+        assert np.flatnonzero(regions.chosen_bands(text, small)).tolist() == chosen
+    with pytest.raises(BadValue, match="wavelengths in Wavenumber, which is no length; give"):
+        regions.chosen_bands("900-950nm", replace(cube, wavelength_units="Wavenumber"))
 
 
 # ── masks ────────────────────────────────────────────────────────────────────────────────────────

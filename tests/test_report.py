@@ -115,6 +115,7 @@ def test_it_tells_what_the_record_tells(fill, whole):
     record = json.loads((fill / "out.tif.fill.json").read_text())
     texts = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
     texts += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
+    texts += ["outside the observed pixels; --outside fill takes them"]
     texts += list(record["entries"]["left"]) + list(record["versions"].values())
     texts += ["hydiff fill in.tif", "unchanged since the fill"]
     assert record["entries"]["left"] and all(t in whole.text for t in texts)
@@ -128,6 +129,33 @@ def test_what_auto_saw_is_reported_by_distance(fill, whole):
     for d, square in seen.items():
         shares = "".join(f"{100 * weights[m, d].mean():.0f} %" for m in range(len(weights)))
         assert f"{shares}{np.sqrt(square):.2f}" in whole.text
+
+
+def test_bands_without_any_value_do_not_hide_what_was_filled(fill):
+    damaged = hydiff.read(fill / "in.tif").load()
+    values = np.array(damaged.values)
+    values[:, :3, :3], values[5:7] = 1.0, np.nan
+    hydiff.write(replace(damaged, values=values), fill / "dead.tif")
+    output = ("-o", fill / "f.tif", "--report")
+    run("fill", fill / "dead.tif", *output, "--method", "smooth", "--outside", "fill")
+    page = page_of(fill / "f.tif.report.html")
+    assert "filled in most bands" in page.text and "still missing" not in page.text
+    assert "Without 2 bands that hold no value at all." in page.text
+
+
+def test_notes_name_options_after_a_command_and_arguments_after_python(fill):
+    path = fill / "out.tif.fill.json"
+    record = json.loads(path.read_text())
+    record["notes"] = ["3 filled values are negative; `clip='observed'` would limit them"]
+    record["command"] = ["/lib/hydiff/__main__.py", "fill", "in.tif"]
+    path.write_text(json.dumps(record))
+    page = page_of(report.write(fill / "out.tif", fill / "a.html"))
+    assert "negative; --clip observed would" in page.text and "hydiff fill in.tif" in page.text
+    assert "__main__" not in page.text
+    del record["command"]
+    path.write_text(json.dumps(record))
+    page = page_of(report.write(fill / "out.tif", fill / "b.html"))
+    assert "negative; `clip='observed'` would" in page.text
 
 
 def test_the_same_files_give_the_same_bytes(fill):

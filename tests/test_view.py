@@ -556,7 +556,7 @@ def test_a_fill_from_the_page_to_the_saved_file(page, folder):
     np.testing.assert_array_equal(companions["filled"], expected.filled)
     contents = saved.read_bytes()
     page.get_by_role("button", name="Save", exact=True).click()
-    wait_text(page, "alert", "mine.bil exists in")
+    wait_text(page, "alert", f"mine.bil exists in {saved.parent.resolve()}")
     assert saved.read_bytes() == contents
 
 

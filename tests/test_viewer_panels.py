@@ -1,6 +1,7 @@
 """Panels of the viewer without a browser: gaps, maps, means, comparisons, samples, files."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy.io import savemat
 import hydiff
 from hydiff import errors, io
 from hydiff.cube import Cube
+from hydiff.errors import shell
 from hydiff.io import provenance
 from hydiff.viewer import folders, images, map_marks, scene_layers, spectra
 from hydiff.viewer.map_marks import Box
@@ -87,6 +89,24 @@ def test_marks_become_outlines_and_notes_stay_beside_what_was_saved(cube, missin
     assert "Saved out.npz" in page.controls.saved.text and page.controls.status.text == notes
 
 
+def test_the_page_names_the_folder_and_the_form_of_arguments_of_its_user(
+    cube, missing, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    page = Window(scene_layers.from_data(cube), ~missing, Path("out.npz")).page
+    page.controls.method.value = "harmonic"
+    page.working.start()
+    done(page)
+    page.working.save()
+    assert page.controls.saved.text.endswith(f" in {tmp_path.resolve()}</p>")
+    page.working.save()
+    assert f"exists in {tmp_path.resolve()};" in page.controls.alert.text
+    for words, text in ((str, "`max_error=0.9` leaves"), (shell, "--max-error 0.9 leaves")):
+        page.desk.words = words
+        page.desk.status("`max_error=0.9` leaves them missing")
+        assert text in page.controls.status.text
+
+
 def test_an_outline_lies_inside_the_gaps_along_their_rim(missing):
     rim = images.outlined(missing)
     times = rim.shape[0] // missing.shape[0]
@@ -122,6 +142,29 @@ def test_lines_of_the_graticule_have_the_coordinate_that_they_are_labelled_with(
         if line.text:
             np.testing.assert_allclose(values[line.text[0]], float(line.text[2:]))
     assert map_marks.graticule((0.0,) * 6, box) == []
+
+
+@pytest.mark.parametrize("transform", [TURNED, (30.0, 0.0, 5e5, 0.0, -30.0, 4e6)])
+@pytest.mark.parametrize("top", [0.0, 3.0, 41.5])
+def test_no_label_of_the_graticule_is_cut_by_the_upper_edge(transform, top):
+    box = Box(top, top + 50.0, 0.0, 60.0)
+    lines = map_marks.graticule(transform, box)
+    labelled = [line for line in lines if line.text]
+    assert labelled and all(line.at[1] >= top + 0.05 * 50 - 1e-6 for line in labelled)
+
+
+@pytest.mark.parametrize(
+    ("transform", "text"),
+    [
+        ((4.85, 14.09, 716737.401375353, 14.09, -4.85, 4322229.096619), "x 716746.9, y 4322233.7"),
+        ((30.0, 0.0, 364095.0, 0.0, -30.0, 5809965.0), "x 364110, y 5809950"),
+        ((0.0005, 0.0, 11.0, 0.0, -0.0005, 48.0), "x 11.00025, y 47.99975"),
+        ((float("nan"), 0.0, 11.0, 0.0, -1.0, 48.0), "x nan, y 47.5"),
+    ],
+)
+def test_coordinates_have_the_digits_that_a_pixel_supports(cube, transform, text):
+    placed = replace(cube, transform=transform)
+    assert spectra.place(placed, 0, 0) == f"row 0, column 0 · {text}"
 
 
 def test_north_and_the_length_of_a_pixel_are_those_of_pyproj(cube):

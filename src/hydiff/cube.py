@@ -184,6 +184,18 @@ class Cube:
                     f"correct or remove {name}"
                 )
 
+    def __repr__(self) -> str:
+        """Return a summary of at most six lines, without reading values."""
+        crs = None if self.crs is None else [*self.crs.split('"'), ""]
+        rows = {
+            "cube": size_and_wavelengths(self),
+            "file": None if self.path is None else f"{self.path} ({self.format})",
+            "FILLED": None if self.mark is None else self.mark.text,
+            "nodata": None if self.nodata is None else f"{self.nodata:.10g}",
+            "map": None if crs is None else crs[1] or crs[0],  # a WKT begins with its name
+        }
+        return "\n".join(["hydiff.Cube", *(f"{k:9} {v}" for k, v in rows.items() if v is not None)])
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Numbers of bands, rows and columns."""
@@ -397,6 +409,18 @@ class Cube:
             attrs={"xarray": array, **_scaling(attrs, bands)},
             mark=None if text is None else parsed(text, attrs.get(RECORD), bands=bands),
         )
+
+
+def size_and_wavelengths(cube: Cube) -> str:
+    """Return the shape, dtype and wavelength range of a cube as text."""
+    bands, rows, cols = cube.shape
+    text = f"{bands} bands × {rows} rows × {cols} cols, {cube.dtype}"
+    if cube.wavelengths is None:
+        return text
+    low, high = min(cube.wavelengths), max(cube.wavelengths)
+    unit = (cube.wavelength_units or "").strip()
+    unit = "" if unit.lower() in ("unknown", "none") else unit  # as ENVI headers may say
+    return f"{text}, {low:.4g} … {high:.4g} {unit}".rstrip()
 
 
 def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydiff.cube import Array, Bools, Cube, band_order
+from hydiff.cube import Array, Bools, Cube, band_order, size_and_wavelengths
 from hydiff.errors import need
 from hydiff.flags import attributes
 
@@ -235,7 +235,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
     cube, filled, left = result.cube, int(result.filled.sum()), sum(result.left.values())
     count = f"{filled:,} of {filled + left:,} missing entries"
     rows = [("filled", f"{count} with {result.method} in {result.seconds:.1f} s")]
-    rows.append(("cube", _described(cube)))
+    rows.append(("cube", size_and_wavelengths(cube)))
     if left:
         reasons = (f"{n:,} entries, {reason}" for reason, n in result.left.items())
         rows.append(("left", "; ".join(reasons)))
@@ -249,13 +249,3 @@ def facts(result: Result) -> list[tuple[str, str]]:
     if len(notes) > NOTES:
         rows.append(("notes", f"{len(notes) - NOTES} more in result.notes"))
     return rows
-
-
-def _described(cube: Cube) -> str:
-    """Return the shape, dtype and wavelength range of a cube as text."""
-    bands, rows, cols = cube.shape
-    text = f"{bands} bands × {rows} rows × {cols} cols, {cube.dtype}"
-    if cube.wavelengths is None:
-        return text
-    low, high = min(cube.wavelengths), max(cube.wavelengths)
-    return f"{text}, {low:.4g} … {high:.4g} {cube.wavelength_units or ''}".rstrip()

@@ -115,7 +115,7 @@ def panels(case: Case) -> Figure:
     images[INPUT] = plots.composite(case.y, bands, case.observed, limits)
     for name, x in case.results.items():
         images[name] = plots.composite(x, bands, everywhere, limits)
-    columns = 5 if len(images) > 8 else 4
+    columns = 5 if len(images) > 8 else 4 if len(images) > 6 else 3
     lines = -(-len(images) // columns)
     rows, cols = case.truth.shape[1:]
     figure = new_figure(WIDTH, lines * (WIDTH / columns * rows / cols + 0.35))

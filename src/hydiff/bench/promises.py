@@ -226,9 +226,11 @@ def coverage(rows: Rows) -> dict[str, Array]:
 
 
 def markdown(rows: Rows) -> str:
-    """Return the promises as a Markdown table."""
+    """Return the promises as a Markdown table; "" if no row promised anything."""
+    if not (kept := list(promises(rows))):
+        return ""
     lines = [joined(["σ_y", "row", "", "found", "asked", "kept"]), "|---" * 6 + "|"]
-    for p in promises(rows):
+    for p in kept:
         holds = "" if p.holds is None else "yes" if p.holds else "**no**"
         lines.append(joined([shown(p.sigma_y), p.row, p.what, p.figure, p.bound, holds]))
     return "\n".join(lines) + "\n"

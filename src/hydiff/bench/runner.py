@@ -121,15 +121,18 @@ def split(name: str, rows: Tables, choice: SuiteChoice) -> tuple[list[Cell], lis
     suite_cells = dict.fromkeys(suite.cells(choice))
     wanted = [cell for cell in suite_cells if choice.fits(cell.scene, cell.mask)]
     if suite_cells and not wanted:
-        raise BadValue(f"{'; '.join(left_out(suite, choice))}: nothing is left to run")
+        raise BadValue(
+            f"nothing is left to run: {'. '.join(left_out(suite, choice))}. Give a wider scene, or "
+            "a mask that fits any scene, such as `mask='stripes'`"
+        )
+    offered = dict.fromkeys(c.method for c in suite.cells(replace(choice, methods=None)))
+    for method in choice.methods or () if offered else ():
+        if method not in {c.method for c in wanted}:
+            raise BadValue(f"{name} has no run of {method}; it has {', '.join(offered)}")
     if not wanted:
         raise BadValue(
             f"{name} has no run with these `scene=`, `mask=`, `sigma=`, `method=`; leave some out"
         )
-    for method in choice.methods or ():
-        if method not in {c.method for c in wanted}:
-            offered = dict.fromkeys(c.method for c in suite.cells(replace(choice, methods=None)))
-            raise BadValue(f"{name} has no run of {method}; it has {', '.join(offered)}")
     known = _known(name, rows)
     return wanted, [c for c in wanted if (c, cell_rows.settings_hash(c)) not in known]
 
@@ -344,8 +347,8 @@ def _write_tables(name: str, folder: Path, rows: Rows, quick: bool) -> list[Path
         folder / f"{name}.tex": tables.latex(table),
         folder / f"{name}.table.csv": tables.comma_separated(table),
     }
-    if name == "best":
-        text[folder / f"{name}.md"] += "\n## What was promised\n\n" + promises.markdown(rows)
+    if name == "best" and (kept := promises.markdown(rows)):
+        text[folder / f"{name}.md"] += f"\n## What was promised\n\n{kept}"
     with staged(folder / f"{name}.md", overwrite=True) as temporary:
         for path, content in text.items():
             (temporary / path.name).write_text(content, "utf-8")

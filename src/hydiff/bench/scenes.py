@@ -14,6 +14,7 @@ from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import BadValue, CubeFormatError, UnknownName
 from hydiff.gaps.mask import make_mask
 from hydiff.io import bundled
+from hydiff.io.variables import Several
 
 Files = Mapping[str, Path]  # name of a scene of the caller → its file
 
@@ -64,10 +65,14 @@ def load(name: str, files: Files | None = None) -> Floats:
     """Return the truth (bands, rows, cols), scaled to [0, 1] by its extremes, without bad bands."""
     files = files or {}
     if name in files:
-        cube = io.read(files[name]).load()
+        cube = _whole(files[name])
         values = np.asarray(cube.values)[cube.good_bands, :SIDE, :SIDE].astype(np.float64)
-        if not cube.observed()[cube.good_bands].all():
-            raise BadValue(f"{files[name]}: a scene of the benchmark has no gaps; crop it first")
+        if gaps := int((~cube.observed()[cube.good_bands]).sum()):
+            raise BadValue(
+                f"{files[name]}: {gaps:,} entries are missing, but a scene of the benchmark is the "
+                "truth and has no gaps; cut out a part without gaps, in Python: "
+                "hydiff.write(hydiff.read(FILE).window(rows=slice(0, 60)), 'part.bil')"
+            )
         if np.ptp(values) == 0:
             raise BadValue(f"{files[name]}: the same value everywhere; give a cube with a content")
         return unit(values)
@@ -78,6 +83,17 @@ def load(name: str, files: Files | None = None) -> Floats:
         return unit(pair(name)[0])
     check(name)
     return unit(_from_npz(data_folder() / "dev" / f"{name}.npz")[:, :SIDE, :SIDE])
+
+
+def _whole(path: Path) -> Cube:
+    """Return the cube of a file, in memory; the file must hold one cube."""
+    try:
+        return io.read(path).load()
+    except Several as error:
+        raise CubeFormatError(
+            f"{path}: more than one variable may be the cube{error.listing}; write one of them to "
+            f"a file of its own: hydiff convert {path} scene.npz --var {error.first}"
+        ) from None
 
 
 def pair(name: str) -> tuple[Floats, Floats]:

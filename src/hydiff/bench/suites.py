@@ -80,7 +80,7 @@ def left_out(suite: Suite, choice: SuiteChoice) -> list[str]:
         if not choice.fits(cell.scene, cell.mask):
             narrow.setdefault(cell.mask, {})[cell.scene] = None
     return [
-        f"{mask} needs {columns_needed(mask)} columns, which {', '.join(names)} have not"
+        f"{mask} needs {columns_needed(mask)} columns; narrower: {', '.join(names)}"
         for mask, names in narrow.items()
     ]
 

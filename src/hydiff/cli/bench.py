@@ -77,7 +77,6 @@ def bench(
     transforms, offline, readings, precision, epsilon, use, widths, dead-columns, best, reference,
     figures, speed."""
     from hydiff import bench as benchmark
-    from hydiff.bench.suites import left_out
 
     files, names = _scenes(scene or [])
     choices: dict[str, Any] = {"masks": mask or [], "noise": sigma or [], "methods": method or []}
@@ -91,8 +90,7 @@ def bench(
         _list_missing(name, output, choice)
         return
     if name in benchmark.SUITES:
-        for line in left_out(benchmark.SUITES[name], choice):
-            err.print(f"left out: {line}", markup=False)
+        _print_left_out(benchmark.SUITES[name], choice)
     if dry_run:
         if name in ("figures", "speed"):
             raise BadValue(f"--dry-run counts the runs of a table; {name} is none")
@@ -111,11 +109,37 @@ def bench(
         paths = write_figures(output, choice, files=files, device=device, report=err.print)
     else:
         options: dict[str, Any] = {"workers": workers, "beside": beside, "parquet": parquet}
-        options |= {"files": files, "device": device, "minutes": minutes, "report": _print_cell}
-        paths = benchmark.run(name, output, choice, **options)
+        options |= {"files": files, "device": device, "minutes": minutes}
+        paths = _run(name, output, choice, **options)
     out.print("\n".join(str(path) for path in paths), markup=False)
     if quick:
         out.print(QUICK_NOTE)
+
+
+def _run(name: str, output: Path, choice: Any, **options: Any) -> list[Path]:
+    """Run the cells of a table, with a line for each; say so if there was none to run."""
+    from hydiff import bench as benchmark
+
+    lines = 0
+
+    def report(*finished: Any) -> None:
+        nonlocal lines
+        lines += 1
+        _print_cell(*finished)
+
+    paths = benchmark.run(name, output, choice, report=report, **options)
+    if not lines:
+        err.print("no cell was run: the tables are those of the rows that exist")
+    return paths
+
+
+def _print_left_out(suite: Any, choice: Any) -> None:
+    """Name the scenes that are too narrow for a mask, unless that leaves nothing: an error."""
+    from hydiff.bench.suites import left_out
+
+    if any(choice.fits(cell.scene, cell.mask) for cell in suite.cells(choice)):
+        for line in left_out(suite, choice):
+            err.print(f"left out: {line}", markup=False)
 
 
 def _scenes(texts: list[str]) -> tuple[dict[str, Path], list[str]]:
@@ -123,6 +147,12 @@ def _scenes(texts: list[str]) -> tuple[dict[str, Path], list[str]]:
     from hydiff.bench import scenes
 
     pairs = [text.partition("=") for text in texts]
+    for name, equals, _ in pairs:
+        if not equals and Path(name).is_file():
+            raise BadValue(
+                f"--scene {name}: expected a known name, or name=path of a cube: "
+                f"--scene {Path(name).stem}={name}"
+            )
     if twice := [name for name, count in Counter(p[0] for p in pairs).items() if count > 1]:
         raise BadValue(f"--scene {twice[0]} is given more than once; give each scene its own name")
     user_scenes = scenes.distinct({name: Path(path) for name, equals, path in pairs if equals})
@@ -148,10 +178,12 @@ def _list_missing(name: str, output: Path, choice: Any) -> None:
 
 def _print_cell(done: int, total: int, cell: Any, row: Any) -> None:
     """Print a line for a finished cell."""
+    names = [cell.method, cell.settings if cell.settings != "{}" else ""]
     case = f"{cell.scene}, {cell.mask}, σ_y {cell.sigma_y}, seed {cell.seed}"
+    beside = f", {row['beside']} side by side" if row["beside"] > 1 else ""
     err.print(
-        f"{done}/{total} {cell.method} {cell.settings}: {case}: "
-        f"{row['all_mpsnr']:.2f} dB, {row['seconds']:.1f} s, {row['beside']} side by side",
+        f"{done}/{total} {' '.join(filter(None, names))}: {case}: "
+        f"MPSNR {row['all_mpsnr']:.2f} dB (all), {row['seconds']:.1f} s{beside}",
         markup=False,
     )
 
@@ -160,10 +192,11 @@ def _outlook(rows: list[Any]) -> Iterator[str]:
     """Yield a line about the remaining work for each row of the table, and one for the total."""
     for row in rows:
         left = row.cells - row.done
-        time = "unknown" if isnan(row.seconds) else f"{row.seconds:.0f} s"
+        time = "time unknown" if isnan(row.seconds) else f"{row.seconds:.0f} s"
         yield f"{row.name}: {row.cells} cells, {row.done} done, {left} left: {time}"
     known = sum(row.seconds for row in rows if not isnan(row.seconds))
     unknown = sum(row.cells - row.done for row in rows if isnan(row.seconds))
     cells, done = sum(row.cells for row in rows), sum(row.done for row in rows)
-    untimed = f" and {unknown} cells of which no time is known here" if unknown else ""
-    yield f"in all: {cells} cells, {done} done, {cells - done} left: {known / 60:.1f} min{untimed}"
+    times = [f"{known / 60:.1f} min"] if known or not unknown else []
+    times += [f"no time is known of {unknown} (none like them has run here)"] if unknown else []
+    yield f"in all: {cells} cells, {done} done, {cells - done} left: {' and '.join(times)}"

@@ -213,8 +213,8 @@ class Clock:
         from hydiff.scale import fill_history
         from hydiff.scale.forecast import forecast
 
-        if self.way.scheduler is not None:
-            return  # the speed of its workers is unknown
+        if self.way.scheduler is not None or not work.missing:
+            return  # the speed of its workers is unknown; nothing to fill takes no time
         expected = forecast(work, fill_history.read_or_measure())
         self.facts = {"forecast": expected._asdict()}
         if self.way.json:

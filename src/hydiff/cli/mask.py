@@ -76,9 +76,16 @@ def mask(
     for line in (*lines, *(f"suspect: {errors.shell(s.message)}" for s in suggestions)):
         out.print(line, markup=False)
     if output is not None:
-        out.print(f"mask of {share(~observed)} written to {output}; use --missing {output}")
+        out.print(_written(output, ~observed), markup=False)
     elif suggestions:
         out.print("write them to a mask with -o MASK.npz, or let `hydiff fill --detect` take them")
+
+
+def _written(output: Path, missing: Bools) -> str:
+    """Return the line about a mask that was written."""
+    if not missing.any():
+        return f"nothing is missing and nothing looks damaged: the mask {output} is empty"
+    return f"mask of {share(missing)} written to {output}; use --missing {output}"
 
 
 def _check_output(output: Path, bands: bool, overwrite: bool) -> None:

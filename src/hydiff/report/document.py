@@ -14,23 +14,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hydiff.auto.classes import EDGES
-from hydiff.auto.recipe import KindRecipe
+from hydiff.auto.recipe import MODEL, KindRecipe
 from hydiff.cube import Array, Floats
+from hydiff.errors import shell
 from hydiff.flags import shares
+from hydiff.gaps.rule import left_lines
 from hydiff.io.record import Entries, Record, SigmaBudget
 from hydiff.maths.scoring import Verification
+from hydiff.maths.wavelengths import to_nanometres
 from hydiff.metrics import Calibration
-from hydiff.report import calibration_plots, plots, score_words
+from hydiff.report import calibration_plots, plots, scene_pictures, score_words
+from hydiff.report.scene_pictures import KEY, Figure
 from hydiff.report.survey import CloseView, Survey
 
 ENGINE = "engine: "  # start of the note that names the device, and the weights of a network
-LARGE = 192  # px: scenes with a longer side get a close view
-KEY = {
-    "measured": (plots.PLAIN, "measured"),
-    "most": (plots.BLUE_RGB, "filled in most bands"),
-    "fewer": (plots.SKY_RGB, "filled in fewer"),
-    "left": (plots.ORANGE_RGB, "left in some band"),
-}  # key of the map: class in the style sheet, (colour, words)
 # allow only embedded pictures and one style sheet, so that no injected script can run
 POLICY = "default-src 'none'; img-src data:; style-src {}; base-uri 'none'; form-action 'none'"
 
@@ -60,20 +57,6 @@ class Story:
     input_state: str
 
 
-class Figure(NamedTuple):
-    """A picture of the page."""
-
-    png: bytes
-    alt: str
-    caption: str
-    pixels: bool = False  # True: enlarge without smoothing
-    key: Sequence[tuple[str, str]] = ()  # colours: class in the style sheet, words
-
-    @property
-    def source(self) -> str:
-        return f"data:image/png;base64,{b64encode(self.png).decode()}"
-
-
 class FactTable(NamedTuple):
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -81,9 +64,16 @@ class FactTable(NamedTuple):
 
 def html(story: Story) -> str:
     """Return the report as one HTML page."""
-    parts = (head, facts, by_kind, notes, shown, pictures, closer, spectra, certainty, decision,
-             settings, origin, again)  # fmt: skip
-    return rendered("page.html", story.name, {part.__name__: part(story) for part in parts})
+    parts = (head, facts, by_kind, notes, spectra, certainty, decision, settings, origin, again)
+    waves, units = story.wavelengths, story.units
+    nm = None if waves is None else to_nanometres(waves, units)
+    pictures = {
+        "shown": scene_pictures.shown(story.survey, nm),
+        "pictures": scene_pictures.pictures(story.survey),
+        "closer": scene_pictures.closer(story.survey, story.close, story.shape[1:]),
+    }
+    texts = {part.__name__: part(story) for part in parts}
+    return rendered("page.html", story.name, texts | pictures)
 
 
 def rendered(template: str, name: str, parts: Mapping[str, Any]) -> str:
@@ -124,8 +114,12 @@ def facts(s: Story) -> list[tuple[str, str, str]]:
         ("Filled", f"{n.filled:,}", "entries: one band of one pixel each"),
         ("Left missing", f"{n.missing_after:,}", "entries"),
         *(
-            (f"Expected {label}", score_words.foreseen(name, expected), f"in the gaps: {meaning}")
-            for name, _ in score_words.in_order(expected)
+            (
+                f"Expected {label}",
+                score_words.scored(name, value),
+                f"in the gaps: {meaning}{score_words.usually(name, expected)}",
+            )
+            for name, value in score_words.in_order(expected)
             for label, _, meaning in [score_words.meaning(name)]
         ),
     ]
@@ -147,11 +141,14 @@ def by_kind(s: Story) -> FactTable | None:
 
 
 def notes(s: Story) -> list[str]:
-    """Notes of the fill, without those that other parts of the page show."""
+    """Notes of the fill, without those that other parts of the page show.
+
+    They name arguments as in Python; after a command they name its options.
+    """
     whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
-    lines = [note for note in s.record.notes if not is_shown(note, whys)]
-    left = s.record.entries.left
-    lines += [f"left missing: {count:,} entries, {reason}" for reason, count in left.items()]
+    words = shell if s.record.command else str
+    lines = [words(note) for note in s.record.notes if not is_shown(note, whys)]
+    lines += [words(line) for line in left_lines(s.record.entries.left)]
     if s.input_state.startswith("CHANGED"):
         lines.append(f"the input is {s.input_state}")
     return lines
@@ -161,34 +158,6 @@ def is_shown(note: str, whys: Sequence[str]) -> bool:
     """Whether another part of the page shows a note; warnings of few trials are repeated."""
     promised = note.startswith("expected in ") and "rests on" not in note
     return promised or note.startswith(ENGINE) or any(why and why in note for why in whys)
-
-
-def shown(s: Story) -> str:
-    """Return the caption of the pictures: their bands, the colour of gaps, and the subsampling."""
-    bands = ", ".join(_band(s, b) for b in s.survey.rgb)
-    every = s.survey.every
-    thinned = f" Every {every}th row and column is shown." if every > 1 else ""
-    return f"Red, green and blue are {bands}. Purple is missing.{thinned}"
-
-
-def pictures(s: Story) -> list[Figure]:
-    """Return the scene before and after the fill, and maps of filled and of missing entries."""
-    v = s.survey
-    observed = ~(v.filled | v.left)[list(v.rgb)]
-    views = [("Before", v.before, observed), ("After", v.after, ~v.left[list(v.rgb)])]
-    return [*_images(views, _limits(v), "the whole scene"), *_maps(v)]
-
-
-def closer(s: Story) -> dict[str, Any] | None:
-    """Close view of a large scene at full resolution; None for small scenes."""
-    if s.close is None or max(s.shape[1:]) <= LARGE:
-        return None
-    c = s.close
-    views = [("Before", c.before, c.observed), ("After", c.after, c.valid)]
-    return {
-        "text": f"Closer: rows {c.rows} and columns {c.cols}, every pixel.",
-        "figures": list(_images(views, _limits(s.survey), "a part")),
-    }
 
 
 def spectra(s: Story) -> list[Figure]:
@@ -228,10 +197,15 @@ def certainty(s: Story) -> dict[str, Any] | None:
 
 
 def _widths(part: KindRecipe) -> str:
-    widths = ", ".join(f"{w:.2f}" for w in part.errors.intervals)
-    gaps = "" if part.gaps is None else f" in {part.gaps}"
-    basis = ", ".join(part.errors.basis)
-    return f"Intervals of 50, 80 and 95 % ({basis}) reach {widths} σ to either side{gaps}."
+    """Return the half widths of the intervals in σ, and those that no copies of gaps support."""
+    levels = [
+        f"{level} % within {width:.2f} σ" + (f" ({MODEL})" if basis == MODEL else "")
+        for level, width, basis in zip(
+            (50, 80, 95), part.errors.intervals, part.errors.basis, strict=True
+        )
+    ]
+    gaps = "" if part.gaps is None else f", in {part.gaps}"
+    return f"Expected errors{gaps}: {', '.join(levels)} of the filled value."
 
 
 def _judged(judged: Judged) -> FactTable:
@@ -251,7 +225,7 @@ def _bars(s: Story) -> Iterator[Figure]:
         top = max(float(np.nanpercentile(relative, 99)), 1e-9)
         caption = (
             f"σ in standard deviations of the band, mean of the bands of a pixel: from 0 (dark "
-            f"blue) to {top:.2g} or more (yellow). Grey is measured."
+            f"blue) to {top:.2g} or more (yellow). Grey: nothing filled."
         )
         image = plots.heat(relative, top)
         yield Figure(plots.png_of(image), "Map of the error bars", caption, pixels=True)
@@ -333,9 +307,10 @@ def _budget_rows(budget: SigmaBudget | None) -> Iterator[tuple[str, str]]:
 
 def origin(s: Story) -> FactTable:
     r = s.record
-    command = r.command or ("from Python",)
+    program, *words = r.command or ("from Python",)
+    name = PurePath(program).name.replace("__main__.py", "hydiff")  # of `python -m hydiff`
     rows = [
-        ("command", " ".join((PurePath(command[0]).name, *command[1:]))),
+        ("command", " ".join((name, *words))),
         ("time", r.time),
         ("input", "not a file" if r.input is None else r.input.path),
         ("its SHA-256", "" if r.input is None else r.input.sha256),
@@ -355,45 +330,10 @@ def _left_words(entries: Entries) -> str:
     return f"{left:,} were left missing." if left else "none was left."
 
 
-def _band(s: Story, band: int) -> str:
-    nm = None if s.wavelengths is None else plots.to_nanometres(s.wavelengths, s.units)
-    return f"band {band + 1}" + ("" if nm is None else f" ({nm[band]:.0f} nm)")
-
-
 def distance_words(d: int) -> str:
     """Name the d-th range of distances to the data, whose ends are EDGES."""
     low, high = (0.0, *EDGES)[d], (*EDGES, np.inf)[d]
     return f"above {low:g} px" if np.isinf(high) else f"to {high:g} px"
-
-
-def _limits(v: Survey) -> Floats:
-    """Stretch limits (3, 2) of the observed values before the fill, for both views."""
-    return plots.stretch(v.before, (0, 1, 2), ~(v.filled | v.left)[list(v.rgb)])
-
-
-def _images(
-    views: Sequence[tuple[str, Array, Array]], limits: Floats, part: str
-) -> Iterator[Figure]:
-    """Yield pictures of three bands (3, rows, cols) with one stretch, gaps in purple."""
-    for name, values, valid in views:
-        image = plots.composite(values, (0, 1, 2), valid, limits)
-        yield Figure(plots.png_of(image), f"{name}: {part} in three bands", name, pixels=True)
-
-
-def _maps(v: Survey) -> Iterator[Figure]:
-    image = plots.whereabouts(v.filled, v.left)
-    key = [(kind, words) for kind, (rgb, words) in KEY.items() if _holds(image, rgb)]
-    alt = "Map of what was filled and what was left"
-    yield Figure(plots.png_of(image), alt, "", pixels=True, key=key)
-    share = v.left.mean(axis=0)
-    if ((share > 0) & (share < 1)).any():  # otherwise the map above shows all of it
-        image = plots.heat(np.where(share > 0, share, np.nan), 1.0)
-        caption = "What was left, as the file marks it: share of the bands, yellow is all of them."
-        yield Figure(plots.png_of(image), "Map of what was left missing", caption, pixels=True)
-
-
-def _holds(image: Array, rgb: tuple[int, ...]) -> bool:
-    return bool((image == rgb).all(axis=-1).any())
 
 
 def _number(value: float | None) -> str:

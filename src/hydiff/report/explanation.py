@@ -17,10 +17,10 @@ from hydiff.flags import FAR, FLAGS, PRIOR
 from hydiff.gaps.rule import left_lines
 from hydiff.io import provenance
 from hydiff.io.record import Record
+from hydiff.maths.wavelengths import to_nanometres
 from hydiff.methods import METHODS
 from hydiff.report import record_of
 from hydiff.report.document import distance_words, is_shown
-from hydiff.report.plots import to_nanometres
 from hydiff.report.survey import Survey, look, planes_of
 
 WITHOUT = "without it"  # name of the candidate that does not use the reference

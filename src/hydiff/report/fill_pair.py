@@ -5,7 +5,7 @@ Arrays are (bands, rows, cols).  Differences are B - A in the unit of the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,8 +190,20 @@ def angles(a: Floats, b: Floats, where: Bools) -> Floats:
 
 
 def scored(a: Side, b: Side, truth: Cube, both: Bools) -> list[ScoreRow]:
-    """Score both fills against the truth, on entries that both have filled."""
-    scores_a, scores_b = (metrics.score(side.cube, truth, both).missing or {} for side in (a, b))
+    """Score both fills against the truth, on entries that both have filled.
+
+    Entries that one fill alone has count for neither, also not as neighbours or other bands of
+    those that are scored.
+    """
+    shared = np.isfinite(a.values) & np.isfinite(b.values) & (a.filled == b.filled)
+    bare: dict[str, Any] = {"nodata": None, "valid": None, "missing_rule": None}
+    scores_a, scores_b = (
+        metrics.score(
+            replace(side.cube, values=np.where(shared, side.values, np.nan), **bare), truth, both
+        ).missing
+        or {}
+        for side in (a, b)
+    )
     rows = [
         _row(label, scores_a[key], scores_b[key], -1.0 if key in HIGHER else 1.0)
         for key, label in metrics.LABELS.items()

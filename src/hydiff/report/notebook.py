@@ -108,7 +108,7 @@ def pictures(result: Result) -> Iterator[Thumbnail]:
     observed = valid & ~filled
     rgb = plots.rgb_shown(cube.wavelengths, observed, cube.wavelength_units)
     limits = plots.stretch(values, rgb, observed)
-    for caption, mask in (("Input, gaps in purple", observed), ("Filled", valid)):
+    for caption, mask in (("Input, gaps in pink", observed), ("Filled", valid)):
         shown = plots.complete_pixels(mask, rgb)
         yield Thumbnail(caption, plots.composite(values, rgb, shown, limits))
     if result.sigma is not None:

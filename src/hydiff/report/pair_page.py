@@ -10,8 +10,9 @@ from hydiff import io
 from hydiff.cube import Floats
 from hydiff.io import provenance
 from hydiff.report import plots
-from hydiff.report.document import FactTable, Figure, rendered
+from hydiff.report.document import FactTable, rendered
 from hydiff.report.fill_pair import Compared, Side
+from hydiff.report.scene_pictures import Figure
 from hydiff.report.survey import PIXELS, sample_pixels
 
 HEADS = ("B - A", "mean", "RMS", "median size", "95 % below", "largest")

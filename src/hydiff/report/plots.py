@@ -19,6 +19,7 @@ from scipy import ndimage
 
 from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.maths.wavelengths import to_nanometres
 
 Pixels = NDArray[np.uint8]
 
@@ -36,9 +37,6 @@ TARGETS_NM = (650.0, 550.0, 450.0)  # red, green, blue
 # suit typical sensors: with more than 150 bands AVIRIS-like (400-2500 nm), with more than 40 VNIR
 # (400-1000 nm), with fewer visible light or a few selected bands.
 SHARES = ((150, (0.125, 0.075, 0.045)), (40, (0.45, 0.28, 0.1)), (0, (0.85, 0.5, 0.15)))
-
-NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
-NM_PER_UNIT |= dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micrometre"), 1000.0)
 
 
 def rgb_bands(
@@ -58,19 +56,6 @@ def rgb_bands(
     shares = next(shares for above, shares in SHARES if bands > above)
     r, g, b = (round(share * (bands - 1)) for share in shares)
     return r, g, b
-
-
-def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None:
-    """Return wavelengths in nm; None if the unit is not a length (an index, a wavenumber).
-
-    Without a unit, values below 100 are taken for micrometres.
-    """
-    values = np.asarray(wavelengths, dtype=np.float64)
-    name = (units or "unknown").strip().lower().rstrip("s")
-    if name in ("unknown", "none", ""):
-        top = np.nanmax(values, initial=0.0)
-        return values * (1000.0 if top < 100 else 1.0)
-    return values * NM_PER_UNIT[name] if name in NM_PER_UNIT else None
 
 
 def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floats:
@@ -192,7 +177,7 @@ def comparison(
     figure, axes, spectrum = _panels(len(views), shape[1:], title)
     for view, axis in zip(views, axes, strict=True):
         _draw_image(axis, view, rgb, limits, at)
-    axes[0].set_title(f"{100 * (~observed).mean():.2g}% missing", fontsize=14)
+    axes[0].set_title(f"{100 * (~observed).mean():.2g} % missing", fontsize=14)
     bars = None if sigma is None else sigma[:, at[0], at[1]]
     curves = [_curve(view, at, bars if view.name == "Filled" else None) for view in views]
     _draw_spectra(spectrum, curves, wavelengths, wavelength_units)

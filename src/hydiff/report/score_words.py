@@ -8,10 +8,14 @@ MEANING = {
     "nrmse_median": (
         "median NRMSE by band",
         "",
-        "error of the typical band in its standard deviations; 1 is its mean",
+        "error of the typical band in its standard deviations; 1: no better than its mean",
     ),
     "poor_bands": ("share of bands above 0.9", "", "NRMSE there: hardly better than their mean"),
-    "nrmse": ("NRMSE", "", "typical error in standard deviations of a band; 1 is its mean"),
+    "nrmse": (
+        "NRMSE",
+        "",
+        "typical error in standard deviations of a band; 1: no better than its mean",
+    ),
     "sam": ("SAM", "°", "mean angle between filled and true spectrum"),
     "mpsnr": ("MPSNR", " dB", "peak signal over error, mean of the bands"),
 }  # score: (label, unit, meaning), in the order of the page
@@ -33,6 +37,12 @@ def meaning(name: str) -> tuple[str, str, str]:
 def scored(name: str, value: float | None) -> str:
     """Return a score with its unit as text; – for None."""
     return "–" if value is None else f"{value:.3g}{meaning(name)[1]}"
+
+
+def usually(name: str, scores: Mapping[str, float | None]) -> str:
+    """Return the interval of an expected score as a part of a sentence; "" without an interval."""
+    low, high = (scores.get(f"{name}_{end}") for end in ("low", "high"))
+    return "" if low is None or high is None else f"; {low:.3g} to {high:.3g} in 80 % of scenes"
 
 
 def foreseen(name: str, scores: Mapping[str, float | None]) -> str:

@@ -127,4 +127,5 @@ class FillPanel:
         name = self.desk.controls.name.value.strip()
         paths = running_fill.save(self.desk.scene.result, name, self.output)
         self.desk.alert()
-        self.desk.saved(f"Saved {', '.join(path.name for path in paths)} in {self.output.parent}.")
+        names = ", ".join(path.name for path in paths)
+        self.desk.saved(f"Saved {names} in {self.output.parent.resolve()}")

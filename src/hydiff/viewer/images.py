@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.report.plots import GAP_COLOUR, rgb_bands, to_nanometres
+from hydiff.maths.wavelengths import to_nanometres
+from hydiff.report.plots import GAP_COLOUR, rgb_bands
 
 Pixels = NDArray[np.uint8]
 

@@ -19,6 +19,7 @@ from hydiff.viewer.images import Stretch, round_numbers
 DEGREE = 111_320.0  # m per degree along a meridian, and along the equator
 EDGE = 0.12  # share of the width at the right edge where a label would be cut off
 LABEL = 0.02  # distance of a label from the edge, as a share of the height in view
+ABOVE = 0.05  # height of a label, which stands above its point, as a share of the height in view
 
 
 class GridLine(NamedTuple):
@@ -60,8 +61,14 @@ def graticule(transform: tuple[float, ...], box: Box) -> list[GridLine]:
             ends[:, axis] = value
             if (visible := _inside((ends - origin) @ to_picture.T, box)) is not None:
                 lines.append(_line(visible, "xy"[axis], value, box))
-    edge = box.right - EDGE * (box.right - box.left)
-    return [line if line.at[0] < edge else line._replace(text="") for line in lines]
+    edge, top = box.right - EDGE * (box.right - box.left), _top(box)
+    fits = [line.at[0] < edge and line.at[1] >= top - 1e-9 for line in lines]
+    return [g if whole else g._replace(text="") for g, whole in zip(lines, fits, strict=True)]
+
+
+def _top(box: Box) -> float:
+    """Return the first row at which a label is not cut off by the upper edge."""
+    return box.top + ABOVE * (box.bottom - box.top)
 
 
 def _line(ends: Floats, name: str, value: float, box: Box) -> GridLine:
@@ -69,7 +76,10 @@ def _line(ends: Floats, name: str, value: float, box: Box) -> GridLine:
     cols, rows = ends.T
     first = int(np.argmax(rows) if name == "x" else np.argmin(cols))
     span = ends[1 - first] - ends[first]
-    at = ends[first] + span * min(1.0, LABEL * (box.bottom - box.top) / max(np.hypot(*span), 1e-9))
+    away = LABEL * (box.bottom - box.top) / max(np.hypot(*span), 1e-9)
+    if span[1] > 0:  # the line begins above: go down until the label fits
+        away = max(away, (_top(box) - ends[first][1]) / span[1])
+    at = ends[first] + span * min(1.0, away)
     text = f"{name} {value:.10g}"
     points = tuple((float(v[0]), float(v[1])) for v in (cols, rows, at))
     return GridLine(points[0], points[1], text, points[2])

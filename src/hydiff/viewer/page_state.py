@@ -11,7 +11,7 @@ from typing import Any
 import panel as pn
 
 from hydiff.cube import Cube
-from hydiff.errors import BadValue, HydiffError
+from hydiff.errors import BadValue, HydiffError, shell
 from hydiff.result import Result
 from hydiff.viewer.controls import Controls
 from hydiff.viewer.scene_layers import Layer, ViewedScene
@@ -23,6 +23,8 @@ class PageState:
     def __init__(self, scene: ViewedScene, controls: Controls, layout: Any) -> None:
         self.scene, self.controls, self.layout = scene, controls, layout
         self.source = scene  # the scene as it was opened, used as input of fills
+        # messages name arguments as in Python; the page of `hydiff view` names options
+        self.words = str if pn.state.curdoc is None else shell
         self.fills: dict[str, ViewedScene] = {}  # fills by name, each as a scene
         self.references: dict[str, tuple[Cube, Layer]] = {}  # by name: as read, and resampled
 
@@ -35,13 +37,13 @@ class PageState:
 
     def alert(self, *lines: str) -> None:
         """Show an alert at the top of the page; without lines, remove it."""
-        text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+        text = "".join(f"<p>{escape(self.words(line))}</p>" for line in lines)
         self.controls.alert.text = f'<div role="alert">{text}</div>' if lines else ""
         self.controls.alert.visible = bool(lines)
 
     def status(self, *lines: str) -> None:
         """Show the state of the fill."""
-        text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+        text = "".join(f"<p>{escape(self.words(line))}</p>" for line in lines)
         self.controls.status.text = f'<div role="status">{text}</div>'
 
     def saved(self, line: str) -> None:

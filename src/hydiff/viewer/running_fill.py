@@ -129,12 +129,13 @@ def default_output(path: Path) -> Path:
 
 def save(result: Result, name: str, output: Path) -> list[Path]:
     """Write a result as `name` into the folder of `output`; never overwrite a file."""
+    folder = output.parent.resolve()  # "." would tell nobody where
     if not name or Path(name).name != name or name in (".", ".."):
-        raise BadValue(f"{name!r}: give the bare name of a file; it is written to {output.parent}")
+        raise BadValue(f"{name!r}: give the bare name of a file; it is written to {folder}")
     path = output.parent / name
     for existing in (path, *provenance.beside(path)):
         if existing.exists() or existing.is_symlink():
-            raise OutputError(f"{existing.name} exists in {output.parent}; choose another name")
+            raise OutputError(f"{existing.name} exists in {folder}; choose another name")
     return provenance.save(result, path, command=["hydiff", "view"])
 
 

@@ -143,8 +143,14 @@ def named(cube: Cube, spectrum: Spectrum) -> str:
 def place(cube: Cube, row: int, col: int) -> str:
     """Name the position of a pixel, with map coordinates if known."""
     at = map_position(cube, row, col)
-    coordinates = "" if at is None else f" · x {at[0]:.10g}, y {at[1]:.10g}"
-    return f"row {row}, column {col}{coordinates}"
+    if at is None or cube.transform is None:
+        return f"row {row}, column {col}"
+    a, b, _, d, e, _ = cube.transform[:6]
+    pixel = np.maximum(np.hypot((a, b), (d, e)).max(), 1e-9)
+    hundredth = np.nan_to_num(np.ceil(2 - np.log10(pixel)), nan=9)  # digits of it
+    digits = int(np.clip(hundredth, 0, 9))
+    x, y = (f"{round(v, digits):.12g}" for v in at)
+    return f"row {row}, column {col} · x {x}, y {y}"
 
 
 def number(value: float) -> str:

@@ -1,0 +1,26 @@
+"""Wavelengths in nanometres, from the units that files name, or do not name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
+NM_PER_UNIT |= dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micrometre"), 1000.0)
+
+
+def to_nanometres(
+    wavelengths: NDArray[Any], units: str | None = None
+) -> NDArray[np.float64] | None:
+    """Return wavelengths in nm; None if the unit is not a length (an index, a wavenumber).
+
+    Without a unit, or with "Unknown" as ENVI writes it, values below 100 are taken for micrometres.
+    """
+    values = np.asarray(wavelengths, dtype=np.float64)
+    name = (units or "unknown").strip().lower().rstrip("s")
+    if name in ("unknown", "none", ""):
+        top = np.nanmax(values, initial=0.0)
+        return values * (1000.0 if top < 100 else 1.0)
+    return values * NM_PER_UNIT[name] if name in NM_PER_UNIT else None
