@@ -161,6 +161,20 @@ def test_floats_move_off_nodata_by_the_least_step():
     assert values[0] != -9999 and values[0] == pytest.approx(-9999, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize("largest", [False, True])
+def test_no_filled_entry_moves_from_one_nodata_value_to_another(dtype, largest):
+    """Neighbouring nodata values in either order, also where the type ends."""
+    info = np.finfo(dtype) if dtype == np.float32 else np.iinfo(dtype)
+    first = info.max if largest else dtype(7)
+    second = np.nextafter(first, dtype(0)) if dtype == np.float32 else first - 1
+    cube = Cube(np.zeros((1, 1, 2), dtype))
+    for nodata in ((first, second), (second, first)):
+        estimate = np.array([[[first, second]]], dtype=float)
+        out, _ = rule.into_dtype(cube, estimate, np.ones(cube.shape, bool), nodata)
+        assert not np.isin(out, nodata).any()
+
+
 def test_noise_is_estimated_away_but_a_file_keeps_its_entries(tiny, stripes, rng):
     noisy = Cube(np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan))
     result = quick_fill(noisy, sigma_y=0.1)
