@@ -486,6 +486,17 @@ def test_noise_needs_a_measured_entry():
         hydiff.gaps.simulate.simulate(Cube(values, good=np.array([True, False])), noise=0.1)
 
 
+@pytest.mark.parametrize("nodata", [None, 0, 30])
+def test_noise_makes_no_entry_nodata(nodata):
+    """Noise takes dark values to the end of the type, and others to any value."""
+    from hydiff.gaps.simulate import simulate
+
+    values = np.random.default_rng(0).integers(1, 61, (4, 20, 20)).astype(np.uint8)
+    values[values == 30] = 31
+    cube, observed = simulate(Cube(values, nodata=nodata), noise=0.2)
+    assert np.array_equal(cube.observed(), np.broadcast_to(observed, cube.shape))
+
+
 def test_a_resume_is_promised_only_where_something_is_kept(tmp_path, capsys):
     kept = tmp_path / "out.tif.tiles"
     for there in (False, True):
