@@ -1,5 +1,7 @@
 """Cube: reading from disk as if from memory, what is missing, the unit range, windows, xarray."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray
@@ -364,6 +366,17 @@ def test_a_window_cuts_every_field(full):
     assert part.band_names == ("b", "c")
     assert (part.nodata, part.crs, part.attrs) == (-1, "EPSG:32633", {"sensor": "none"})
     np.testing.assert_array_equal(part.observed(), full.observed()[1:3, 1:4, 3:])
+
+
+def test_a_window_cuts_attributes_with_an_entry_per_band(full):
+    gains, geotiff = np.arange(4.0), {"units": [*"abcd"], "mask": "abcd"}
+    attrs = {"detector": "vvss", "data gain values": gains, "geotiff": geotiff}
+    part = replace(full, attrs=attrs).window(bands=slice(1, 3)).attrs
+    assert part["data gain values"].tolist() == [1, 2]
+    assert part["geotiff"] == {"units": ["b", "c"], "mask": "abcd"}
+    assert part["detector"] == "vvss"  # a name, not a list
+    single = {"data gain values": 2.0}
+    assert replace(full, attrs=single).window().attrs == single
 
 
 @given(row=st.integers(0, 4), col=st.integers(0, 5))

@@ -568,6 +568,9 @@ def test_the_limits_of_tiles_are_those_of_the_scene(rng, tmp_path, clip):
         assert outside.sum() == (said["below"] + said["above"] if clip == "none" else 0)
 
 
+GAINS = {"data gain values": [0.01, 0.001]}
+
+
 def test_reflectance_is_at_most_one_where_the_file_says_so():
     from hydiff.gaps.reach import physical
 
@@ -585,11 +588,16 @@ def test_reflectance_is_at_most_one_where_the_file_says_so():
         ({"units": "Surface_Reflectance"}, 0, 1),
         ({"data gain values": [0.5, 0.25], "data units": "radiance"}, 0, np.inf),
         (scaled, [0, 1000], [10000, 11000]),
+        ({"data gain values": np.array([0.1, 0.2]), "units": "reflectance"}, 0, [10, 5]),
+        ({"reflectance scale factor": 10000.0}, 0, 10000),
+        # every GeoTIFF has a list of scales
+        ({"geotiff": {"scales": [1.0] * 2}, "units": "reflectance"} | GAINS, 0, [100, 1000]),
     ):
-        found = physical(Cube(values, attrs=attrs))
-        np.testing.assert_allclose(
-            found, np.broadcast_to(np.stack(np.broadcast_arrays(low, high)).reshape(2, -1), (2, 2))
-        )
+        cube = Cube(values, attrs=attrs)
+        ends = np.broadcast_to(np.stack(np.broadcast_arrays(low, high)).reshape(2, -1), (2, 2))
+        np.testing.assert_allclose(physical(cube), ends)
+        second = physical(cube.window(bands=slice(1, 2)))
+        np.testing.assert_allclose(second, ends[:, 1:])
 
 
 # --- faults that no test had seen -----------------------------------------------------------------

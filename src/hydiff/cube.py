@@ -31,7 +31,9 @@ Nodata = float | Sequence[float] | None  # the value, or values, that mean missi
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
 COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "easting", "crosstrack")
-PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
+# entries of attrs with one item per band, and those of its entry "geotiff"
+PER_BAND = ("detector", "data gain values", "data offset values", "reflectance scale factor")
+PER_BAND_IN_GEOTIFF = ("scales", "offsets", "units", "colorinterp", "band_tags")
 SQUARED = 1e-100  # spans below it and values above its inverse cannot be squared in float64
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
 # CF names: `standard_name` or `axis` of a coordinate -> one of the dimension names above
@@ -248,11 +250,7 @@ class Cube:
             mark=None if self.mark is None else self.mark.window(bands, rows, cols),
             glt=None,
             path=None,
-            attrs={
-                k: v[bands] if k in PER_BAND and len(v) == self.bands else v
-                for k, v in self.attrs.items()
-                if k != "xarray"
-            },
+            attrs=_attrs_of(self.attrs, bands, self.bands),
         )
 
     def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
@@ -563,6 +561,23 @@ def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple
         return None
     a, b, c, d, e, f = transform
     return (a, b, c + a * cols + b * rows, d, e, f + d * cols + e * rows)
+
+
+def _attrs_of(attrs: Mapping[str, Any], bands: slice, count: int) -> dict[str, Any]:
+    """Return the attributes of some of `count` bands, without the DataArray that they came from."""
+
+    def chosen(entries: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        listed = {
+            k: v
+            for k, v in entries.items()
+            if k in names and (isinstance(v, list | tuple) or np.ndim(v)) and len(v) == count
+        }
+        return {**entries, **{k: v[bands] for k, v in listed.items()}}
+
+    kept = chosen({k: v for k, v in attrs.items() if k != "xarray"}, PER_BAND)
+    if isinstance(box := kept.get("geotiff"), Mapping):
+        kept["geotiff"] = chosen(box, PER_BAND_IN_GEOTIFF)
+    return kept
 
 
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
