@@ -1,5 +1,6 @@
 """Laws of `hydiff.fill`: what it fills, what it leaves, what it never touches."""
 
+import json
 from dataclasses import replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -14,7 +15,7 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import reach, rule
 from hydiff.io import axes
-from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, declared
+from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, choose, declared
 from hydiff.methods.determinism import determinism
 
 
@@ -246,6 +247,31 @@ def test_a_function_is_a_method(tiny, stripes):
     assert [record["loss"] for record in result.history] == [1.5]
 
 
+def test_numbers_of_numpy_and_paths_may_be_settings_and_are_recorded(tiny, stripes, tmp_path):
+    given = {"components": np.int64(4), "s": np.float32(1.5), "error_bars": np.bool_(False)}
+    result = hydiff.fill(tiny, stripes, method="smooth", seed=np.int64(3), **given)
+    result.save(tmp_path / "out.img")
+    record = json.loads((tmp_path / "out.img.fill.json").read_text())
+    assert record["seed"] == 3 and record["settings"].items() >= given.items()
+    by_path = choose("prior", None, {"weights": tmp_path / "net"}).settings
+    assert by_path.weights == str(tmp_path / "net")
+
+
+def test_settings_of_a_function_are_recorded_whatever_they_are(tiny, stripes, tmp_path):
+    def constant(y, observed, sigma_y, settings, *, rng):
+        yield hydiff.Step(1, 1, np.where(observed, y, settings.level.mean()))
+
+    result = hydiff.fill(tiny, stripes, method=constant, level=np.zeros(2), n=np.int64(2))
+    result.save(tmp_path / "out.img")
+    assert result.settings == {"level": "[0. 0.]", "n": 2}
+
+
+@pytest.mark.parametrize("reference", [None, (), []])
+def test_no_reference_may_be_given_as_none_or_nothing(tiny, stripes, reference):
+    options = {"reference": reference, "reference_missing": reference}
+    assert quick_fill(tiny, stripes, **options).references == []
+
+
 def test_a_method_that_yields_nothing_fills_nothing(tiny, stripes):
     def nothing(y, observed, sigma_y, settings, *, rng):
         yield from ()
@@ -307,6 +333,15 @@ def test_progress_sees_every_step(tiny, rng):
         ({"progress": 3}, BadValue, "progress = 3: expected a function"),
         ({"progress": True}, BadValue, "progress = True: expected a function"),
         ({"outside": "maybe"}, UnknownName, "outside"),
+        ({"device": None}, UnknownName, "unknown device None"),
+        ({"reference_max_shift": None}, BadValue, "=None`: expected pixels, 0 or more"),
+        ({"reference_max_days": "3"}, BadValue, "=3`: expected days, 0 or more"),
+        ({"method": "smooth", "components": 3.5}, BadValue, "= 3.5: expected a whole number"),
+        ({"method": "smooth", "components": True}, BadValue, "= True: expected a whole number"),
+        ({"method": "smooth", "s": [1.5]}, BadValue, r"= \[1.5\]: expected a number or none"),
+        ({"method": "smooth", "error_bars": "on"}, BadValue, "= 'on': expected true or false"),
+        ({"method": "rbf", "kernel": 3}, BadValue, "= 3: expected text"),
+        ({"method": "spectral", "wavelengths": 3}, BadValue, "= 3: expected numbers or none"),
         ({"observed": np.ones((3, 3), bool)}, ShapeMismatch, r"\(3, 3\)"),
         ({"observed": np.ones((24, 24))}, BadValue, "boolean"),
         ({"observed": np.zeros((24, 24), bool)}, NothingObserved, "nothing to fill from"),

@@ -21,18 +21,8 @@ from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
 from hydiff.errors import BadValue
-from hydiff.gaps import reach, regions
+from hydiff.gaps import reach, regions, rule
 from hydiff.gaps.detect import detect
-from hydiff.gaps.rule import (
-    check_numbers,
-    checked_mask,
-    float_for,
-    into_dtype,
-    observed_entries,
-    reasons,
-    suspected,
-    targets,
-)
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
@@ -157,10 +147,7 @@ def fill(
         outside = "fill" if cube.path is None else "keep"
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
-    reference, reference_missing = (
-        tuple(images) if isinstance(images, list | tuple) else (images,)
-        for images in (reference, reference_missing)
-    )
+    reference, reference_missing = _several(reference), _several(reference_missing)
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
@@ -172,6 +159,13 @@ def fill(
 
     with notebook.progress_bar() as progress_bar:
         return execute(plan, checkpoint_path, resume, progress_bar)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """Return what is given for an argument that takes one, several or None."""
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,18 +198,18 @@ def plan_cube(
     entries of the mask are missing, bits of `flags.REASONS` in its shape; None means MASK.
     """
     began = time.perf_counter()
-    check_numbers(cube)
+    rule.check_numbers(cube)
     mask = regions.grown(mask, request.buffer)
-    observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
-    suspicions = [] if request.detect else suspected(cube, observed, request.nodata)
+    observed, notes = rule.observed_entries(cube, mask, request.nodata, request.nodata_in)
+    suspicions = [] if request.detect else rule.suspected(cube, observed, request.nodata)
     for note in (*notes, *suspicions):
         say(f"warning: {note}")
     if request.detect:
         for suggestion in detect(np.asarray(cube.values), observed, cube.good):
             say(f"taken as missing: {suggestion.message}")
             observed = observed & ~suggestion.missing
-        suspicions = suspected(cube, observed, request.nodata)
-    target, left = targets(
+        suspicions = rule.suspected(cube, observed, request.nodata)
+    target, left = rule.targets(
         cube,
         observed,
         bad_bands=request.bad_bands,
@@ -237,7 +231,7 @@ def plan_cube(
         cube,
         observed,
         target,
-        reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
+        rule.reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
         left,
         limits,
         [*notes, *suspicions, *reference_notes],
@@ -253,8 +247,8 @@ def execute(
     """Run the method of a plan, and return the cube with the estimate in its gaps."""
     request, cube = plan.request, plan.cube
     planes = tuple(entry.planes for entry in plan.references if entry.planes.observed.any())
-    how = (request.seed, request.device, request.deterministic, checkpoint, resume)
-    job = Job(*how, references=planes)
+    run = request.seed, request.device, request.deterministic, checkpoint, resume
+    job = Job(*run, references=planes)
     solution, decision = _solved(plan, job, progress)
     target, left = plan.target.copy(), dict(plan.left)
     for reason, entries in _given_up(solution, decision, request):
@@ -266,12 +260,11 @@ def execute(
     noisy = solution.sigma_y > 0
     trusted = target | (plan.observed & noisy[:, None, None]) if noisy.any() else target
     replaced = trusted if request.denoise else target
-    written, changed = into_dtype(cube, values, replaced, request.nodata)
-    floats = partial(np.asarray, dtype=float_for(cube.dtype))
+    written, changed = rule.into_dtype(cube, values, replaced, request.nodata)
+    floats = partial(np.asarray, dtype=rule.float_for(cube.dtype))
     filled = int(np.count_nonzero(target))
-    recipe, served = (
-        (None, filled) if decision is None else (decision.recipe, decision.with_reference)
-    )
+    recipe = None if decision is None else decision.recipe
+    served = filled if decision is None else decision.with_reference
     references = auto.reference_facts(plan.references, recipe, served, filled)
     entry_flags = _flags(plan, target, written, decision)
     bars = (solution.sigma, solution.sigma_y, decision is not None, plan.uncertainty)
@@ -302,7 +295,7 @@ def execute(
         references=references,
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
-        recipe=None if decision is None else decision.recipe,
+        recipe=recipe,
         beyond=beyond | {"clip": request.clip},
     )
     return replace(result, cube=marked(result, request.denoise and bool(noisy.any())))
@@ -387,7 +380,7 @@ def cube_and_mask(
         meaning = "observed" if missing is None else "missing"
         return cube, io.read_mask(mask, meaning, cube.shape, like=cube)
     if mask is not None and missing is not None:
-        mask = ~checked_mask(np.asarray(mask), cube.shape)
+        mask = ~rule.checked_mask(np.asarray(mask), cube.shape)
     return cube, mask
 
 

@@ -41,8 +41,8 @@ def train(
 
     need_torch("training")
     from hydiff.learn.training import Training
-    from hydiff.methods import settings_from
     from hydiff.methods.estimate import torch_device
+    from hydiff.methods.settings import settings_from
     from hydiff.scale.training_files import keep_path, train_files
 
     options = {"batch": batch, "crop": crop, "channels": channels, "seed": seed}

@@ -9,13 +9,14 @@ entry: no other module compares a method's name or probes its settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
-from types import NoneType, SimpleNamespace
-from typing import Any, NamedTuple, get_args, get_type_hints
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from hydiff.errors import BadValue, UnknownName, need_torch
+from hydiff.errors import UnknownName, need_torch
 from hydiff.methods import user_code
+from hydiff.methods.settings import settings_dict, settings_from
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
@@ -348,48 +349,6 @@ def choose(
     if entry.may_be_pretrained and settings.pretrained:
         entry = replace(entry, pretrained=True)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
-
-
-def settings_from(
-    method: str, cls: type[Any], preset: str | None, overrides: Mapping[str, Any]
-) -> Any:
-    """Return settings of class `cls`: those of a preset (None: the defaults) with some overridden.
-    Values that are strings, as on the command line, are converted to the type of the field."""
-    presets: Mapping[str, Any] = getattr(cls, "PRESETS", {})
-    if preset is not None and preset not in presets:
-        raise UnknownName(f"preset of {method}", preset, presets)
-    base = cls() if preset is None else presets[preset]
-    hints, names = get_type_hints(cls), [f.name for f in fields(cls)]
-    if unknown := [name for name in overrides if name not in names]:
-        raise UnknownName(f"setting of {method}", unknown[0], names)
-    return replace(base, **{k: _typed(k, v, hints[k]) for k, v in overrides.items()})
-
-
-def _typed(name: str, value: Any, hint: Any) -> Any:
-    """Convert the text of a setting to the type `hint`; return values of other types unchanged."""
-    if not isinstance(value, str) or hint is str:
-        return value
-    if value.lower() == "none" and NoneType in get_args(hint):
-        return None
-    if hint in (float | None, int | None):
-        hint = get_args(hint)[0]
-    if hint is bool and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    try:
-        if hint in (int, float):
-            return hint(value)
-        if "tuple[float" in str(hint):
-            return tuple(float(part) for part in value.split(","))
-        if "str" in str(hint):
-            return value
-    except ValueError:
-        pass
-    raise BadValue(f"setting {name} = {value!r}: expected {getattr(hint, '__name__', hint)}")
-
-
-def settings_dict(settings: Any) -> dict[str, Any]:
-    """Return settings as a dict that can be written as JSON."""
-    return dict(vars(settings)) if isinstance(settings, SimpleNamespace) else asdict(settings)
 
 
 def row_settings(chosen: Chosen, noisy: bool) -> dict[str, Any]:

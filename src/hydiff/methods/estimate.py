@@ -15,9 +15,10 @@ from hydiff.gaps import mask
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.noise_level import Sigma, unit_sigma
 from hydiff.maths.subspace import Subspace
-from hydiff.methods import Chosen, choose, settings_dict
+from hydiff.methods import Chosen, choose
 from hydiff.methods.determinism import determinism
 from hydiff.methods.offers import for_bands
+from hydiff.methods.settings import settings_dict
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
@@ -393,7 +394,7 @@ def torch_device(device: str) -> Any:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         place = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise UnknownName("device", device, ("auto", "cpu", "cuda", "cuda:0")) from None
     if place.type == "cuda" and not torch.cuda.is_available():
         raise BadValue("device cuda was asked for, but torch finds none here; use `device='cpu'`")
