@@ -133,7 +133,8 @@ def propagate(
         samples = stored_samples(result) if samples is None else samples
     if not isinstance(result, Result):
         raise BadValue(f"a {type(result).__name__}: expected the Result of a fill, or its path")
-    x = fill_values(result.cube)
+    # entries that only a mask declares missing, and that were not filled, have values in the cube
+    x = np.where(np.isfinite(result.values), fill_values(result.cube), np.nan)
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
     # the errors of denoised measurements are correlated, too: only samples know how
     exact = len(quantity.labels) <= EXACT and not result.is_denoised
@@ -345,7 +346,8 @@ def _exact(
 ) -> Propagated:
     """Return linear functions with their uncertainty from the covariance of the errors."""
     fill_var, noise_var = variances(result, (weights(i) for i in range(len(quantity.labels))))
-    value, sigma = quantity.f(x), np.sqrt(fill_var + noise_var)
+    value = quantity.f(x)
+    sigma = np.where(np.isfinite(value), np.sqrt(fill_var + noise_var), np.nan)
     half = np.array(NORMAL_QUANTILES)[:, None] * sigma
     share = _ratio(fill_var, fill_var + noise_var)
     return Propagated(quantity.labels, value, sigma, value - half, value + half, share, 0)
