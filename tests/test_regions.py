@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,17 @@ def test_tiles_keep_to_the_region_and_count_alike(cube: Cube, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("unit", "nanometres"),
+    [("nm", 1), ("Micrometers", 1e3), ("µm", 1e3), ("Millimeters", 1e6), ("m", 1e9), ("Å", 0.1)],
+)
+def test_wavelengths_are_found_in_any_unit_of_length(
+    cube: Cube, unit: str, nanometres: float
+) -> None:
+    scaled = replace(cube, wavelengths=WAVES / nanometres, wavelength_units=unit)
+    np.testing.assert_allclose(regions.nanometers(scaled, "", ""), WAVES)
+
+
+@pytest.mark.parametrize(
     ("text", "chosen"),
     [
         ("3", [3]),
@@ -130,8 +142,6 @@ def test_tiles_keep_to_the_region_and_count_alike(cube: Cube, tmp_path: Path) ->
 )
 def test_bands_are_numbers_or_wavelengths(cube: Cube, text: str, chosen: list[int]) -> None:
     assert np.flatnonzero(regions.chosen_bands(text, cube)).tolist() == chosen
-    from dataclasses import replace
-
     small = replace(cube, wavelengths=WAVES / 1000, wavelength_units="Micrometers")
     assert np.flatnonzero(regions.chosen_bands(text, small)).tolist() == chosen
 
@@ -266,6 +276,10 @@ def test_polygons_and_boxes_want_a_map_and_pictures_the_right_size(tmp_path: Pat
         regions.region_pixels("0,0,1,1", plain)
     with pytest.raises(BadValue, match="has no wavelengths; give numbers"):
         regions.chosen_bands("900-1000nm", plain)
+    for unit, words in ((None, "without a unit"), ("Unknown", "in 'Unknown', which is no length")):
+        waves = replace(plain, wavelengths=np.array([900.0, 950.0]), wavelength_units=unit)
+        with pytest.raises(BadValue, match=f"has wavelengths {words}; give numbers"):
+            regions.chosen_bands("900-1000nm", waves)
     Image.fromarray(np.zeros((3, 4), "u1")).save(tmp_path / "m.png")
     with pytest.raises(HydiffError, match=r"mask of shape \(3, 4\), but the cube is"):
         io.read_mask(tmp_path / "m.png", "missing", plain.shape)

@@ -14,6 +14,7 @@ from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.gaps.mask import band_groups
 from hydiff.io import vectors
+from hydiff.maths.wavelengths import NM_PER_UNIT, nm_per_unit
 
 # reasons why entries are left missing, as reported
 ELSEWHERE = "outside the region"
@@ -23,7 +24,6 @@ RANGE = r"\s*(-?\d*)\s*:\s*(-?\d*)\s*"
 PIXELS = re.compile(rf"{RANGE},{RANGE}")
 NUMBERS = re.compile(r"(\d+)|(\d*):(\d*)")
 WAVES = re.compile(r"(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(nm|um|µm|μm)", re.IGNORECASE)
-NM_PER_UNIT = {"n": 1.0, "u": 1000.0, "m": 1000.0, "µ": 1000.0, "μ": 1000.0}  # by its first letter
 
 
 class Selection(NamedTuple):
@@ -117,9 +117,7 @@ def chosen_bands(text: str, cube: Cube) -> Bools:
             chosen[slice(*(int(end) if end not in ("", None) else None for end in ends))] = True
         elif match := WAVES.fullmatch(part):
             low, high = sorted(float(end) for end in match.groups()[:2])
-            waves = (
-                nanometers(cube, f"`bands='{text}'`", "10:40") / NM_PER_UNIT[match[3][0].lower()]
-            )
+            waves = nanometers(cube, f"`bands='{text}'`", "10:40") / NM_PER_UNIT[match[3].lower()]
             chosen |= (waves >= low) & (waves <= high)
         else:
             raise BadValue(
@@ -136,11 +134,12 @@ def nanometers(cube: Cube, what: str, instead: str) -> Floats:
 
     what, instead: for the message, the option that needs them and an example without them.
     """
-    unit = NM_PER_UNIT.get((cube.wavelength_units or " ")[0].lower())
-    if cube.wavelengths is None or unit is None:
-        lacking = "no wavelengths" if cube.wavelengths is None else "wavelengths of unknown unit"
+    units, per_unit = cube.wavelength_units, nm_per_unit(cube.wavelength_units)
+    if cube.wavelengths is None or per_unit is None:
+        unit = "without a unit" if units is None else f"in {units!r}, which is no length"
+        lacking = "no wavelengths" if cube.wavelengths is None else f"wavelengths {unit}"
         raise BadValue(f"{what}: the cube has {lacking}; give numbers, such as {instead}")
-    return cube.wavelengths * unit
+    return cube.wavelengths * per_unit
 
 
 def grown(observed: Bools | None, buffer: float) -> Bools | None:

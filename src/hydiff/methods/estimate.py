@@ -243,11 +243,10 @@ def _tasks(
     """Return a task for each method; the tasks share their arrays."""
     check_memory_limit()
     values = np.asarray(cube.values)
-    scale = (
-        detector_scale(values, observed, cube.good_bands, cube.detectors)
-        if job.common is None
-        else job.common.scale
-    )
+    if job.common is None:
+        scale = detector_scale(values, observed, cube.good_bands, cube.detectors)
+    else:
+        scale = job.common.scale
     # some formats store the bands of a pixel together: order="C" makes each band contiguous
     y = np.subtract(values, scale.low, dtype=np.float64, order="C")
     y /= scale.span
@@ -260,7 +259,7 @@ def _tasks(
         assumed, ignored = modelled(chosen, sigma)
         task_notes = [*notes, *ignored]
         if not observed.all() or assumed.any():
-            task_notes += [*(chosen.settings.notes if chosen.facts.notes else ())]
+            task_notes += chosen.settings.notes if chosen.facts.notes else []
             if chosen.facts.equivariant:
                 from hydiff.learn.transforms import blind_note
 
@@ -362,9 +361,9 @@ def _start(
     import torch
 
     options: dict[str, Any] = {} if state is None else {"resume": state}
-    prior = None if job.common is None else job.common.prior
-    if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
-        options["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
+    common = job.common
+    if common is not None and common.prior is not None and len(y) == common.bands.sum():
+        options["initial"] = {name: torch.as_tensor(w) for name, w in common.prior.items()}
     elif chosen.facts.weights and chosen.settings.weights is not None:
         from hydiff.learn.weights import load_weights
 

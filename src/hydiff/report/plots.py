@@ -19,6 +19,7 @@ from scipy import ndimage
 
 from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.maths.wavelengths import nm_per_unit
 
 Pixels = NDArray[np.uint8]
 
@@ -36,9 +37,6 @@ TARGETS_NM = (650.0, 550.0, 450.0)  # red, green, blue
 # suit typical sensors: with more than 150 bands AVIRIS-like (400-2500 nm), with more than 40 VNIR
 # (400-1000 nm), with fewer visible light or a few selected bands.
 SHARES = ((150, (0.125, 0.075, 0.045)), (40, (0.45, 0.28, 0.1)), (0, (0.85, 0.5, 0.15)))
-
-NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
-NM_PER_UNIT |= dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micrometre"), 1000.0)
 
 
 def rgb_bands(
@@ -66,11 +64,11 @@ def to_nanometres(wavelengths: Array, units: str | None = None) -> Floats | None
     Without a unit, values below 100 are taken for micrometres.
     """
     values = np.asarray(wavelengths, dtype=np.float64)
-    name = (units or "unknown").strip().lower().rstrip("s")
-    if name in ("unknown", "none", ""):
+    if (units or "").strip().lower() in ("unknown", "none", ""):
         top = np.nanmax(values, initial=0.0)
         return values * (1000.0 if top < 100 else 1.0)
-    return values * NM_PER_UNIT[name] if name in NM_PER_UNIT else None
+    per_unit = nm_per_unit(units)
+    return None if per_unit is None else values * per_unit
 
 
 def stretch(values: Array, bands: tuple[int, int, int], observed: Bools) -> Floats:
