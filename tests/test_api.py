@@ -1,7 +1,9 @@
 """Laws of `hydiff.fill`: what it fills, what it leaves, what it never touches."""
 
 import json
+import re
 from dataclasses import replace
+from inspect import signature
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -352,6 +354,17 @@ def test_bad_input_is_explained(tiny, change, error, words):
     observed[3, 4] = False
     with pytest.raises(error, match=words):
         hydiff.fill(tiny, **{"observed": observed} | change)
+
+
+@pytest.mark.parametrize(
+    "function", [hydiff.fill, hydiff.write, hydiff.propagate, hydiff.view, Cube.window]
+)
+def test_the_help_of_a_function_explains_each_argument_in_their_order(function):
+    arguments = [name for name in signature(function).parameters if name != "self"]
+    assert all(re.search(rf"\b{name}\b", function.__doc__) for name in arguments)
+    if function is hydiff.fill:
+        starts = re.findall(r"^    (\w+): ", function.__doc__, re.MULTILINE)
+        assert starts == [name for name in arguments if name != "resume"]  # beside `checkpoint`
 
 
 @pytest.mark.parametrize("dtype", [complex, bool, str])

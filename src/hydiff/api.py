@@ -1,7 +1,4 @@
-"""The public entry points `fill` and `write`.
-
-`fill` collects its arguments in a `Request`, turns it into a `CubePlan`, and executes the plan.
-"""
+"""`fill`, which turns its arguments into a `Request`, a `CubePlan` and a `Result`; and `write`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,19 +85,23 @@ def fill(
     """Fill the gaps of a cube from its observed entries, and from other images of the same place.
 
     data: a Cube, a DataArray, a Dataset that contains one, the path of a file, or an array (bands,
-        rows, cols).  NaN, Inf and its nodata value (or `nodata`, one or several) are missing.
+        rows, cols).  NaN, Inf and nodata values are missing.
     observed: mask of the measured entries (True = measured), besides the cube's own rule: an array
         (rows, cols) or (bands, rows, cols), or a mask file.
     missing: mask with the opposite meaning, instead of `observed`.
     axis: "bands first" or "bands last" in an array.  By default the shape of the mask decides, else
         bands come first, and an array that looks like (rows, cols, bands) is refused.
-    nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
-        good bands are missing.  By default "all" applies to nodata values that may be measurements
-        because they lie within the range of the other values, "any" to the rest.
+    method: a name of `hydiff.METHODS`; "auto", which tries several and blends them; or a function
+        with the arguments of a method.
+    preset: a named set of settings of the method, such as "fast".
     sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
         with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
     input_uncertainty: uncertainty of the input product in the cube's unit, included in
         `Result.sigma`: one number per band, or an array, a cube or a file of the cube's shape.
+    nodata: the value, or values, that mean missing, instead of what the file declares.
+    nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
+        good bands are missing.  By default "all" applies to nodata values that may be measurements
+        because they lie within the range of the other values, "any" to the rest.
     bad_bands: "fill" fills gaps in bad bands by plain spatial interpolation, "keep" leaves them.
     max_gap: leave entries missing where their gap is wider than this many pixels.
     outside: "fill" or "keep" missing pixels that no line joins to observed pixels on both sides;
@@ -111,9 +111,11 @@ def fill(
         coordinates), or the path of a file of polygons.  The whole cube still serves as input.
     bands: fill only these bands: "10:40,55" (numbers, from 0) or "900-1000nm".
     buffer: number of pixels by which the missing parts of `observed` or `missing` are widened.
+    denoise: with sigma_y > 0, also replace the observed entries of `Result.cube` by the estimate.
     clip: limit filled values to the range "observed" in their band, or to the "physical" one: 0 or
         more, and 1 or less where the file declares reflectance; "none" sets no limit.
-    denoise: with sigma_y > 0, also replace the observed entries of `Result.cube` by the estimate.
+    seed: of the random numbers, a whole number.
+    device: "auto" (a GPU if there is one), "cpu" or "cuda", for methods with a network.
     deterministic: give identical bytes on a GPU, at some cost in speed (a CPU always does).
     checkpoint: file for the state of a learned method, written every half minute and removed at the
         end; with `resume`, an interrupted run continues from it.
@@ -231,13 +233,13 @@ def plan_cube(
         cube,
         observed,
         target,
-        rule.reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
-        left,
-        limits,
-        [*notes, *suspicions, *reference_notes],
-        references,
-        uncertainty.of_input(request.input_uncertainty, cube, observed),
-        began,
+        why=rule.reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
+        left=left,
+        limits=limits,
+        notes=[*notes, *suspicions, *reference_notes],
+        references=references,
+        uncertainty=uncertainty.of_input(request.input_uncertainty, cube, observed),
+        began=began,
     )
 
 
@@ -261,7 +263,7 @@ def execute(
     trusted = target | (plan.observed & noisy[:, None, None]) if noisy.any() else target
     replaced = trusted if request.denoise else target
     written, changed = rule.into_dtype(cube, values, replaced, request.nodata)
-    floats = partial(np.asarray, dtype=rule.float_for(cube.dtype))
+    kind = rule.float_for(cube.dtype)
     filled = int(np.count_nonzero(target))
     recipe = None if decision is None else decision.recipe
     served = filled if decision is None else decision.with_reference
@@ -272,7 +274,7 @@ def execute(
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=reach.composed(cube, plan.observed, trusted, values),
-        raw=floats(solution.values),
+        raw=np.asarray(solution.values, kind),
         filled=target,
         flags=entry_flags,
         why=plan.why,
@@ -285,12 +287,12 @@ def execute(
         seconds=time.perf_counter() - plan.began,
         notes=[
             *_notes(plan, solution),
-            *(f"{n} filled entries {how}" for how, n in changed.items()),
+            *(f"{count} filled entries {change}" for change, count in changed.items()),
             *reach.notes(beyond, request.clip),
             *(str(entry["words"]) for entry in references),
             *uncertainty.notes(plan.uncertainty, sigma is not None),
         ],
-        sigma=None if sigma is None else floats(sigma),
+        sigma=None if sigma is None else np.asarray(sigma, kind),
         budget=budget,
         references=references,
         expected=None if decision is None else decision.expected,
@@ -349,8 +351,12 @@ def write(
 
     A file is written completely or not at all.  The suffix of `path` determines the format; without
     one it is the format of the input.  A Result is written with its companion files, as by `hydiff
-    fill`.  axis: of an array, (bands, rows, cols) unless it is "bands last".  unmarked: allow a
-    format that cannot mark the file as filled (.npy).  compact: companions as small .npz files.
+    fill`.
+
+    data: a Result, a Cube, a DataArray, or an array (bands, rows, cols).
+    axis: "bands last" for an array (rows, cols, bands).  overwrite: replace existing files.
+    unmarked: allow a format that cannot mark the file as filled (.npy).
+    compact: write the companions of a Result as small .npz files.
     """
     if isinstance(data, Result):
         return data.save(path, overwrite=overwrite, unmarked=unmarked, compact=compact)

@@ -226,7 +226,7 @@ class Cube:
     def window(
         self, rows: slice = slice(None), cols: slice = slice(None), bands: slice = slice(None)
     ) -> Self:
-        """Return the part of the cube inside three slices, read into memory.
+        """Return the part of the cube inside the slices `rows`, `cols` and `bands`, in memory.
 
         Its affine transform refers to the first pixel of the window.
         """
@@ -254,7 +254,10 @@ class Cube:
         )
 
     def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
-        """(bands, rows, cols) True = measured, for the whole cube; see `observed_in`."""
+        """(bands, rows, cols) True = measured, for the whole cube.
+
+        nodata, whole: as in `observed_in`.
+        """
         return self.observed_in(np.asarray(self.values), nodata, whole=whole)
 
     def observed_in(
