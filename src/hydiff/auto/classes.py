@@ -85,7 +85,7 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     for flags, plane in _some_bands(values, observed):
         for axis in (0, 1):
             both_observed = np.minimum(flags, np.roll(flags, 1, axis))
-            both_observed[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
+            both_observed.swapaxes(0, axis)[0] = False  # the first line has none before it
             total += np.where(both_observed, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
             count += both_observed
     # smoothing is linear, so that the sums over the bands are smoothed, not each band

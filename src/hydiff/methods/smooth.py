@@ -22,11 +22,7 @@ from hydiff.errors import BadValue
 from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
 from hydiff.methods import components
-from hydiff.methods.classical import (
-    field,
-    filtered,
-    laplacian_eigenvalues,
-)
+from hydiff.methods.classical import field, filtered, laplacian_eigenvalues
 from hydiff.methods.completion import complete_spectra
 from hydiff.methods.membranes import Membrane
 from hydiff.methods.remainder import membrane_of, remainder
@@ -42,9 +38,8 @@ class Smooth:
     s: float | None = None  # order of the Laplacian: 1 is harmonic, 2 biharmonic; None = fitted
     components: int = 24  # principal components kept
     error_bars: bool = False  # also compute the posterior variance
-    space: subspace.Subspace | None = (
-        None  # components of the whole scene; None = fitted to the cube
-    )
+    # components of the whole scene; None = fitted to the cube
+    space: subspace.Subspace | None = None
 
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:

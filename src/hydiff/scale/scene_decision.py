@@ -174,7 +174,9 @@ def _kinds(scene: Scene, tile: Tile) -> set[str]:
     """Return the kinds of gaps that are to be filled in a tile, without reading its values."""
     nothing = np.broadcast_to(np.zeros((), scene.cube.dtype), scene.cube.shape)
     without = replace(scene.cube, values=nothing)
-    return split.aims(auto.TrialWindow(*window(without, scene.observed, scene.target, tile)))
+    return split.kinds_to_fill(
+        auto.TrialWindow(*window(without, scene.observed, scene.target, tile))
+    )
 
 
 def _pooled(scene: Scene, sample: Sequence[Tile]) -> tuple[Floats, Bools]:
