@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray
+from affine import Affine
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -366,6 +367,19 @@ def test_a_window_cuts_every_field(full):
     assert part.band_names == ("b", "c")
     assert (part.nodata, part.crs, part.attrs) == (-1, "EPSG:32633", {"sensor": "none"})
     np.testing.assert_array_equal(part.observed(), full.observed()[1:3, 1:4, 3:])
+
+
+def test_what_is_given_per_band_may_be_a_list(full):
+    lists = {name: getattr(full, name).tolist() for name in ("wavelengths", "fwhm", "good")}
+    names = np.array(["a", "a", "b", "b"])
+    cube = replace(full, **lists, attrs={"detector": names}).window(bands=slice(1, 4))
+    assert cube.wavelengths[cube.good].tolist() == [600, 700] and cube.fwhm.tolist() == [2, 3, 4]
+    assert cube.detectors == ("a", "b", "b")
+
+
+def test_the_transform_may_be_that_of_rasterio(full):
+    placed = replace(full, transform=Affine(*full.transform)).window(slice(1, None))
+    assert placed.transform == full.window(slice(1, None)).transform
 
 
 def test_a_window_cuts_attributes_with_an_entry_per_band(full):

@@ -173,6 +173,12 @@ class Cube:
             entry = getattr(self, name)
             if entry is not None and not isinstance(entry, Lazy):
                 object.__setattr__(self, name, np.asarray(entry).astype(bool))
+        for name in ("wavelengths", "fwhm"):
+            entry = getattr(self, name)
+            if entry is not None and not isinstance(entry, np.ndarray):
+                object.__setattr__(self, name, np.array(entry, dtype=np.float64))
+        if self.transform is not None:  # an Affine of rasterio has a third row, 0 0 1
+            object.__setattr__(self, "transform", tuple(self.transform)[:6])
         if self.valid is not None and self.valid.shape not in (self.shape[1:], self.shape):
             raise ShapeMismatch(
                 f"the validity layer has shape {self.valid.shape}, expected {self.shape[1:]} or "
@@ -214,9 +220,9 @@ class Cube:
     def detectors(self) -> tuple[str, ...] | None:
         """(bands,) name of each band's detector, or None if the file lists fewer than two."""
         names = self.attrs.get("detector")
-        if not isinstance(names, list | tuple) or len(names) != self.bands or len(set(names)) < 2:
+        if not isinstance(names, list | tuple | np.ndarray) or len(names) != self.bands:
             return None
-        return tuple(str(name) for name in names)
+        return tuple(map(str, names)) if len(set(names)) > 1 else None
 
     def load(self) -> Self:
         """Return the same cube with its values in memory."""
