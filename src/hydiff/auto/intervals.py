@@ -46,6 +46,7 @@ MODEL_BASED = (
     "shape is that of other scenes"
 )
 Fit = tuple[float, Floats, Floats]  # level, slopes, by_band
+BORROWED = 20.0  # hidden entries as expected, which are added to those of each band and group
 ROUNDS, STEPS = 3, 8  # rounds of slopes and bands in turn; steps of the slopes' fit in each
 
 
@@ -126,7 +127,7 @@ def _fitted(hidden: Hidden, bands: int, pixels: int, usual_slopes: Floats | None
         b = _scored(hidden, weight, by_band, b, prior)
         for kind, count in ((groups(bands), BAND_GROUPS), (np.arange(bands), bands)):
             mean = hidden.expected(b[0], b[1:], by_band)
-            by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
+            by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, BORROWED)[kind]
     mean_square = float(np.average(hidden.expected(b[0], b[1:], by_band), weights=weight))
     return float(b[0]) + math.log(max(least / mean_square, 1.0)), b[1:], by_band
 
