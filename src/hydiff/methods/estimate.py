@@ -103,14 +103,14 @@ def estimate_each(
     return [_drained(task, job, given=_given(task, shared) | extra, at=at) for task, extra in runs]
 
 
-def taught(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
+def tuned_network(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
     """Return the prior's network, tuned on a cube with the settings of `anchored` in `chosen`."""
     from hydiff.methods import tuned
 
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     with memory_advice(job.device, MEMORY_ADVICE), determinism(job.deterministic):
         arrays, rng = _on_device(*task.inputs, job)
-        return tuned.taught(*arrays, task.chosen.settings, rng)
+        return tuned.tuned_network(*arrays, task.chosen.settings, rng)
 
 
 def estimate_at(
