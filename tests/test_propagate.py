@@ -300,6 +300,12 @@ WRONG: dict[str, tuple[Callable[[Result], Any], str]] = {
         lambda r: hydiff.propagate(r, "b4 / b1", samples=r.samples(3)),
         "3 samples, expected 10 or more",
     ),
+    "half a sample": (lambda r: hydiff.propagate(r, samples=10.5), "10 or more"),
+    "samples of another shape": (
+        lambda r: hydiff.propagate(r, "b4 / b1", samples=[np.zeros((3, 3))]),
+        "sample 0 has shape (3, 3), but the cube is (6, 14, 16)",
+    ),
+    "no function": (lambda r: hydiff.propagate(r, ["b1"]), "expected 'mean', a formula such as"),
     "seed": (lambda r: hydiff.propagate(r, seed=-1), "seed"),
     "bands of a formula": (lambda r: hydiff.propagate(r, "b1", bands="2"), "goes with the mean"),
     "no zone": (lambda r: hydiff.propagate(r, over=np.zeros((14, 16), bool)), "no pixel lies"),

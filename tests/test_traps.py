@@ -497,6 +497,14 @@ def test_noise_makes_no_entry_nodata(nodata):
     assert np.array_equal(cube.observed(), np.broadcast_to(observed, cube.shape))
 
 
+@pytest.mark.parametrize("wrong", [{"noise": "5%"}, {"noise": None}, {"missing": "a third"}])
+def test_a_simulation_wants_numbers(wrong):
+    from hydiff.gaps.simulate import simulate
+
+    with pytest.raises(hydiff.errors.BadValue, match=str(next(iter(wrong.values())))):
+        simulate(Cube(np.ones((2, 4, 4))), **wrong)
+
+
 def test_a_resume_is_promised_only_where_something_is_kept(tmp_path, capsys):
     kept = tmp_path / "out.tif.tiles"
     for there in (False, True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from numbers import Real
 
 import numpy as np
 
@@ -32,8 +33,8 @@ def simulate(
     (else highest) value of its integer type that does not occur.
     """
     check_seed(seed)
-    if not 0 <= noise < math.inf:
-        raise BadValue(f"`noise={noise:g}`: expected a share of the cube's range, 0 or more")
+    if not (isinstance(noise, Real) and 0 <= noise < math.inf):
+        raise BadValue(f"`noise={noise}`: expected a share of the cube's range, 0 or more")
     cube = cube.load()
     observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
     damaged = np.array(cube.values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import BadValue, HydiffError, check_seed
+from hydiff.errors import BadValue, HydiffError, ShapeMismatch, check_seed
 from hydiff.gaps.regions import chosen_bands
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
 from hydiff.result import Result
@@ -123,7 +124,9 @@ def propagate(
     >>> found.samples, bool(found.sigma[0] > 0), bool(found.sigma[1] == 0)
     (0, True, True)
     """
-    if isinstance(samples, int | np.integer) and samples < FEWEST:
+    if not (isinstance(f, str) or callable(f)):
+        raise BadValue(f"f = {f!r}: expected 'mean', a formula such as 'b5 - b2', or a function")
+    if isinstance(samples, Real) and not (isinstance(samples, Integral) and samples >= FEWEST):
         raise BadValue(f"`samples={samples}`: expected a number of samples, {FEWEST} or more")
     check_seed(seed)
     if isinstance(result, str | Path):
@@ -144,7 +147,7 @@ def propagate(
         if samples is None or isinstance(samples, int | np.integer):
             errors = drawn_errors(result, int(samples or SAMPLES), seed)
         else:
-            errors = (sample - x for sample in samples)
+            errors = _given_errors(samples, x)
         propagated = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
     return replace(propagated, empty=quantity.empty, notes=tuple(_notes(result, quantity.bands)))
 
@@ -272,6 +275,17 @@ def drawn_errors(result: Result, n: int, seed: int) -> Iterator[Floats]:
     """Yield the differences of n samples from a result."""
     values = np.asarray(result.values, np.float64)
     return (sample - values for sample in result.samples(n, seed))
+
+
+def _given_errors(samples: Iterable[Array], x: Floats) -> Iterator[Floats]:
+    """Yield the differences of given samples from the cube x (bands, rows, cols)."""
+    for number, sample in enumerate(samples):
+        if np.shape(sample) != x.shape:
+            raise ShapeMismatch(
+                f"sample {number} has shape {np.shape(sample)}, but the cube is {x.shape}; "
+                "expected cubes such as `result.samples(200)` yields"
+            )
+        yield sample - x
 
 
 def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> Iterator[Floats]:
