@@ -32,7 +32,7 @@ def gains(truth, observed, sigma, rng):
     c = coordinates(y, observed, np.full(len(truth), sigma), prior.Prior().components)
     with patch.object(prior, "SIGNAL", 0.0):
         parts = prior.parts_of(c, prior.Prior().planes)
-    shown = prior.shown_of(parts, c, torch.device("cpu"))
+    shown = prior.network_input(parts, c, torch.device("cpu"))
     network = prior_weights.network_of(prior_weights.packaged("full"), "cpu")
     spectra = (c.weight[:, None, None] * truth).reshape(len(truth), -1)
     z = c.space.project(spectra).reshape(-1, *observed.shape)

@@ -93,7 +93,7 @@ class Case:
         scale, mean = (a[:, None, None] for a in (unit.scale, unit.mean))
         self.number = np.flatnonzero(parts.some)
         self.truth = x[:, gap]
-        self.smooth = c.space.reconstruct(base[:, gap]) + c.rest[:, c.place[gap]]
+        self.smooth = c.space.reconstruct(base[:, gap]) + c.rest[:, c.column[gap]]
         self.spectra = c.space.basis @ np.linalg.inv(parts.axes)[:, self.number]
         self.field = (f[:, MIDDLE].numpy() * scale + mean - parts.kriged)[:, gap]
         self.distance = ndimage.distance_transform_edt(gap)[gap]

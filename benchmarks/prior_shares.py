@@ -23,7 +23,7 @@ from hydiff.auto.candidates import CLASSICAL, PRIOR, PRIOR_FOLDS
 from hydiff.auto.classes import class_counts, distance_class, groups
 from hydiff.auto.fits import one_pass, own_fits
 from hydiff.auto.folds import TrialWindow, folds_of
-from hydiff.auto.trials import hidden_pixels, trial_of, with_costly
+from hydiff.auto.trials import BareWindow, hidden_pixels, trial_of, with_costly
 from hydiff.cube import as_cube
 from hydiff.gaps.mask import make_mask
 from hydiff.methods.estimate import Job
@@ -49,7 +49,8 @@ class Case:
         window, hidden = TrialWindow(cube, seen, target), folds_of(cube, seen, FOLDS, 0)
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]
         *tried, own = one_pass([PRIOR], [PRIOR], [window], first, sigma_y, JOB, 1)[PRIOR.name]
-        self.trials = [trial_of(cube, seen, fold, CANDIDATES, sigma_y, JOB) for fold in hidden]
+        bare = BareWindow(cube, seen)
+        self.trials = [trial_of(bare, fold, CANDIDATES, sigma_y, JOB) for fold in hidden]
         for i, fit in enumerate(tried):
             last = len(CLASSICAL)
             self.trials[i] = with_costly(

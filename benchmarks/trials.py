@@ -24,7 +24,7 @@ from hydiff.auto.candidates import BUDGETS, budget_of
 from hydiff.auto.classes import EDGES, around, band_spread, class_counts, groups
 from hydiff.auto.fits import crossfit, own_fits
 from hydiff.auto.folds import TrialWindow, folds_of
-from hydiff.auto.trials import hidden_pixels, trial_of, with_costly
+from hydiff.auto.trials import BareWindow, hidden_pixels, trial_of, with_costly
 from hydiff.bench import scenes
 from hydiff.bench.suites import BEST_MASKS
 from hydiff.cube import as_cube
@@ -49,7 +49,7 @@ def kept(scene, mask, pool):
     plain = [c for c in budget.candidates if not c.crossfit]
     networks = [c for c in budget.candidates if c.crossfit]
     folds = folds_of(cube, seen, BUDGETS["fast"].folds, 0)
-    waiting = [pool.submit(trial_of, cube, seen, f, plain, 0.0, JOB) for f in folds]
+    waiting = [pool.submit(trial_of, BareWindow(cube, seen), f, plain, 0.0, JOB) for f in folds]
     own = pool.submit(own_fits, plain, cube, seen, 0.0, JOB)
     parts = [(cube, seen & ~fold) for fold in folds[:NETWORKS]]
     fits = [crossfit(c, parts, 0.0, JOB) for c in networks] if parts else []

@@ -36,7 +36,7 @@ from hydiff.auto.candidates import (
 from hydiff.auto.classes import around, band_spread, class_counts, groups
 from hydiff.auto.fits import one_pass, own_fits
 from hydiff.auto.folds import TrialWindow, folds_of
-from hydiff.auto.trials import hidden_pixels, looked_at, trial_of, with_costly
+from hydiff.auto.trials import BareWindow, hidden_pixels, looked_at, trial_of, with_costly
 from hydiff.bench import scenes
 from hydiff.cube import as_cube
 from hydiff.gaps.mask import columns_needed, make_mask
@@ -214,7 +214,7 @@ def kept(cell, learning):
         prior = one_pass(own, own, [window], first, sigma_y, JOB, 1)[FAST_PRIOR.name]
     for i, fold in enumerate(hidden):
         with patch.object(usual, "ESTIMATED", 0.0):  # `usual.py` applies the share that it learns
-            trial = trial_of(cube, observed, fold, candidates, sigma_y, JOB)
+            trial = trial_of(BareWindow(cube, observed), fold, candidates, sigma_y, JOB)
         if with_prior and i < PRIOR_FOLDS:
             trial = with_costly(
                 trial, {len(plain): prior[i].values[:, hidden_pixels(fold)]}, window, fold

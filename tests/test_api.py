@@ -1,6 +1,9 @@
 """Laws of `hydiff.fill`: what it fills, what it leaves, what it never touches."""
 
+import json
+import re
 from dataclasses import replace
+from inspect import signature
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -14,7 +17,7 @@ from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import reach, rule
 from hydiff.io import axes
-from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, declared
+from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, choose, declared
 from hydiff.methods.determinism import determinism
 
 
@@ -161,6 +164,20 @@ def test_floats_move_off_nodata_by_the_least_step():
     assert values[0] != -9999 and values[0] == pytest.approx(-9999, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize("largest", [False, True])
+def test_no_filled_entry_moves_from_one_nodata_value_to_another(dtype, largest):
+    """Neighbouring nodata values in either order, also where the type ends."""
+    info = np.finfo(dtype) if dtype == np.float32 else np.iinfo(dtype)
+    first = info.max if largest else dtype(7)
+    second = np.nextafter(first, dtype(0)) if dtype == np.float32 else first - 1
+    cube = Cube(np.zeros((1, 1, 2), dtype))
+    for nodata in ((first, second), (second, first)):
+        estimate = np.array([[[first, second]]], dtype=float)
+        out, _ = rule.into_dtype(cube, estimate, np.ones(cube.shape, bool), nodata)
+        assert not np.isin(out, nodata).any()
+
+
 def test_noise_is_estimated_away_but_a_file_keeps_its_entries(tiny, stripes, rng):
     noisy = Cube(np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan))
     result = quick_fill(noisy, sigma_y=0.1)
@@ -232,6 +249,31 @@ def test_a_function_is_a_method(tiny, stripes):
     assert [record["loss"] for record in result.history] == [1.5]
 
 
+def test_numbers_of_numpy_and_paths_may_be_settings_and_are_recorded(tiny, stripes, tmp_path):
+    given = {"components": np.int64(4), "s": np.float32(1.5), "error_bars": np.bool_(False)}
+    result = hydiff.fill(tiny, stripes, method="smooth", seed=np.int64(3), **given)
+    result.save(tmp_path / "out.img")
+    record = json.loads((tmp_path / "out.img.fill.json").read_text())
+    assert record["seed"] == 3 and record["settings"].items() >= given.items()
+    by_path = choose("prior", None, {"weights": tmp_path / "net"}).settings
+    assert by_path.weights == str(tmp_path / "net")
+
+
+def test_settings_of_a_function_are_recorded_whatever_they_are(tiny, stripes, tmp_path):
+    def constant(y, observed, sigma_y, settings, *, rng):
+        yield hydiff.Step(1, 1, np.where(observed, y, settings.level.mean()))
+
+    result = hydiff.fill(tiny, stripes, method=constant, level=np.zeros(2), n=np.int64(2))
+    result.save(tmp_path / "out.img")
+    assert result.settings == {"level": "[0. 0.]", "n": 2}
+
+
+@pytest.mark.parametrize("reference", [None, (), []])
+def test_no_reference_may_be_given_as_none_or_nothing(tiny, stripes, reference):
+    options = {"reference": reference, "reference_missing": reference}
+    assert quick_fill(tiny, stripes, **options).references == []
+
+
 def test_a_method_that_yields_nothing_fills_nothing(tiny, stripes):
     def nothing(y, observed, sigma_y, settings, *, rng):
         yield from ()
@@ -293,6 +335,19 @@ def test_progress_sees_every_step(tiny, rng):
         ({"progress": 3}, BadValue, "progress = 3: expected a function"),
         ({"progress": True}, BadValue, "progress = True: expected a function"),
         ({"outside": "maybe"}, UnknownName, "outside"),
+        ({"device": None}, UnknownName, "unknown device None"),
+        ({"reference_max_shift": None}, BadValue, "=None`: expected a number"),
+        ({"reference_max_days": "3"}, BadValue, "='3'`: expected a number or None"),
+        ({"method": "smooth", "components": 3.5}, BadValue, "=3.5`: expected a whole number"),
+        ({"method": "smooth", "components": True}, BadValue, "=True`: expected a whole number"),
+        ({"method": "smooth", "s": [1.5]}, BadValue, r"=\[1.5\]`: expected a number or None"),
+        ({"method": "smooth", "error_bars": "on"}, BadValue, "= 'on': expected True or False"),
+        ({"method": "rbf", "kernel": 3}, BadValue, "=3`: expected text"),
+        (
+            {"method": "spectral", "wavelengths": 3},
+            BadValue,
+            "=3`: expected several values",
+        ),
         ({"observed": np.ones((3, 3), bool)}, ShapeMismatch, r"\(3, 3\)"),
         ({"observed": np.ones((24, 24))}, BadValue, "boolean"),
         ({"observed": np.zeros((24, 24), bool)}, NothingObserved, "nothing to fill from"),
@@ -303,6 +358,17 @@ def test_bad_input_is_explained(tiny, change, error, words):
     observed[3, 4] = False
     with pytest.raises(error, match=words):
         hydiff.fill(tiny, **{"observed": observed} | change)
+
+
+@pytest.mark.parametrize(
+    "function", [hydiff.fill, hydiff.write, hydiff.propagate, hydiff.view, Cube.window]
+)
+def test_the_help_of_a_function_explains_each_argument_in_their_order(function):
+    arguments = [name for name in signature(function).parameters if name != "self"]
+    assert all(re.search(rf"\b{name}\b", function.__doc__) for name in arguments)
+    if function is hydiff.fill:
+        starts = re.findall(r"^    (\w+): ", function.__doc__, re.MULTILINE)
+        assert starts == [name for name in arguments if name != "resume"]  # beside `checkpoint`
 
 
 @pytest.mark.parametrize("dtype", [complex, bool, str])

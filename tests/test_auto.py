@@ -513,9 +513,8 @@ def test_what_a_candidate_cannot_tell_the_first_tells_in_its_place(scene):
     fold = np.zeros(scene.shape, bool)
     fold[:, 30:34, 30:34] = observed[:, 30:34, 30:34]  # whole pixels: nothing along the bands
     job = Job(0, "cpu")
-    found = trials.trial_of(
-        Cube(scene), observed, fold, candidates.SPECTRAL, np.zeros(len(scene)), job
-    )
+    window = trials.BareWindow(Cube(scene), observed)
+    found = trials.trial_of(window, fold, candidates.SPECTRAL, np.zeros(len(scene)), job)
     assert np.isfinite(found.residual).all()
     np.testing.assert_array_equal(found.residual[0], found.residual[1])
 

@@ -289,7 +289,7 @@ REFUSED = {
     ),
     "a setting of the wrong type": (
         ["fill", "damaged.bil", "-o", "x.bil", "--method", "smooth", "--set", "s=soft"],
-        "expected float",
+        "expected a number",
     ),
     "a setting of no method": (
         ["fill", "damaged.bil", "-o", "x.bil", "--set", "s=1.5"],

@@ -1,8 +1,11 @@
 """Cube: reading from disk as if from memory, what is missing, the unit range, windows, xarray."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray
+from affine import Affine
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -364,6 +367,30 @@ def test_a_window_cuts_every_field(full):
     assert part.band_names == ("b", "c")
     assert (part.nodata, part.crs, part.attrs) == (-1, "EPSG:32633", {"sensor": "none"})
     np.testing.assert_array_equal(part.observed(), full.observed()[1:3, 1:4, 3:])
+
+
+def test_what_is_given_per_band_may_be_a_list(full):
+    lists = {name: getattr(full, name).tolist() for name in ("wavelengths", "fwhm", "good")}
+    names = np.array(["a", "a", "b", "b"])
+    cube = replace(full, **lists, attrs={"detector": names}).window(bands=slice(1, 4))
+    assert cube.wavelengths[cube.good].tolist() == [600, 700] and cube.fwhm.tolist() == [2, 3, 4]
+    assert cube.detectors == ("a", "b", "b")
+
+
+def test_the_transform_may_be_that_of_rasterio(full):
+    placed = replace(full, transform=Affine(*full.transform)).window(slice(1, None))
+    assert placed.transform == full.window(slice(1, None)).transform
+
+
+def test_a_window_cuts_attributes_with_an_entry_per_band(full):
+    gains, geotiff = np.arange(4.0), {"units": [*"abcd"], "mask": "abcd"}
+    attrs = {"detector": "vvss", "data gain values": gains, "geotiff": geotiff}
+    part = replace(full, attrs=attrs).window(bands=slice(1, 3)).attrs
+    assert part["data gain values"].tolist() == [1, 2]
+    assert part["geotiff"] == {"units": ["b", "c"], "mask": "abcd"}
+    assert part["detector"] == "vvss"  # a name, not a list
+    single = {"data gain values": 2.0}
+    assert replace(full, attrs=single).window().attrs == single
 
 
 @given(row=st.integers(0, 4), col=st.integers(0, 5))

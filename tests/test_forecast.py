@@ -198,3 +198,17 @@ def test_a_meter_never_goes_back() -> None:
     assert late.share >= early.share and late.left > 0
     meter.step(Step(4, 4, None))
     assert meter.read()[:4] == ("filling", 4, 4, 1.0)
+
+
+def test_a_meter_shows_one_step_also_where_another_thread_reports_the_next() -> None:
+    class Overtaken(Step):
+        """Reports the next step as soon as one of its fields is read."""
+
+        @property
+        def done(self) -> int:
+            meter.step(Step(1, 4, None, phase="trials"))
+            return self[0]
+
+    meter = Meter()
+    meter.step(Overtaken(90, 100, None, phase="networks"))
+    assert meter.read()[:3] == ("networks", 90, 100)

@@ -47,7 +47,8 @@ def errors(values, missing):
     """What is expected of `smooth` in the gaps of a cube."""
     cube, target = Cube(values), np.broadcast_to(missing, values.shape)
     found = folds.folds_of(cube, ~target, 4, 0)
-    some = [trials.trial_of(cube, ~target, fold, [SMOOTH], 0.0, JOB) for fold in found]
+    window = trials.BareWindow(cube, ~target)
+    some = [trials.trial_of(window, fold, [SMOOTH], 0.0, JOB) for fold in found]
     alone = np.ones((1, classes.D, classes.BAND_GROUPS))
     weights = blend.Weights(alone, alone, "", np.ones(1))
     kinds = classes.class_counts([(cube, ~target, target)])
@@ -77,9 +78,10 @@ def test_less_noise_is_taken_off_where_it_was_estimated(scene, gaps, rng):
     cube = Cube(scene + 0.3 * rng.standard_normal(scene.shape))
     target = np.broadcast_to(gaps, scene.shape)
     fold = folds.folds_of(cube, ~target, 2, 0)[0]
-    found = trials.trial_of(cube, ~target, fold, [SMOOTH], "auto", JOB)
+    window = trials.BareWindow(cube, ~target)
+    found = trials.trial_of(window, fold, [SMOOTH], "auto", JOB)
     sigma_y = fits.own_fits([SMOOTH], cube, ~target & ~fold, "auto", JOB)[0].sigma_y
-    given = trials.trial_of(cube, ~target, fold, [SMOOTH], sigma_y, JOB)
+    given = trials.trial_of(window, fold, [SMOOTH], sigma_y, JOB)
     np.testing.assert_allclose(found.noise, usual.subtracted(cube.bands) * given.noise, rtol=1e-6)
     np.testing.assert_allclose(found.residual, given.residual)
     assert 0.5 < usual.subtracted(1) < usual.subtracted(8) < 1  # many bands show the noise better
@@ -105,11 +107,12 @@ def test_the_signal_of_a_band_is_found_below_its_noise(gaps, rng):
     wave = 0.2 * (shared - shared[hidden].mean()) / shared[hidden].std()
     shares = []
     for values in (pure + wave, pure):
-        trial = trials.trial_of(Cube(values), observed, fold, [SMOOTH], 1.0, JOB)
+        window = trials.BareWindow(Cube(values), observed)
+        trial = trials.trial_of(window, fold, [SMOOTH], 1.0, JOB)
         assert (trial.noise > 0.8).all()
         shares.append(trial.signal.mean())
     assert 0.02 < shares[0] < 0.06 and shares[1] < shares[0] / 5
-    quiet = trials.trial_of(Cube(pure), observed, fold, [SMOOTH], 0.0, JOB)
+    quiet = trials.trial_of(trials.BareWindow(Cube(pure), observed), fold, [SMOOTH], 0.0, JOB)
     assert (quiet.signal == 1).all()
 
 

@@ -242,7 +242,7 @@ def test_only_what_was_measured_judges(truth, stripes):
     truth, stripes = (np.concatenate([a, a]) for a in (truth, stripes))  # most pixels keep half
     observed = with_entries(stripes, 2000)
     window = folds.TrialWindow(Cube(truth), observed, ~observed)
-    rest = split.lost(window, truth + 1e6)
+    rest = split.for_none(window, truth + 1e6)
     none, some = kinds(observed)[NONE], kinds(observed)[SOME]
     assert not (rest.observed & none).any() and rest.observed[some].all()
     [fold, *_] = folds.folds_of(rest.cube, rest.observed, 4, 0, rest.gaps, rest.measured)

@@ -86,7 +86,7 @@ def test_it_goes_half_of_the_way_that_the_network_learned(scene, gaps):
     tuner = tuner_of(scene, gaps, lr=0.05)
     for i in (1, 2, 3):
         tuner.step(i)
-    taught = module.corrected_planes(tuner.shown, tuner.fit.network.eval())
+    taught = module.corrected_planes(tuner.inputs, tuner.fit.network.eval())
     tuner.average(1)
     assert np.abs(taught - tuner.before).max() > 1e-3 * np.ptp(tuner.before)
     half = (taught - tuner.before) / 2
@@ -217,8 +217,8 @@ def test_auto_tunes_once_on_what_no_fold_hides_and_a_recipe_does_it_again(scene,
         seen.append(observed.numpy().copy())
         return original(y, observed, *rest)
 
-    original = module.taught
-    monkeypatch.setattr(module, "taught", looked)
+    original = module.tuned_network
+    monkeypatch.setattr(module, "tuned_network", looked)
     first = hydiff.fill(scene, gaps, device="cpu")
     assert len(seen) == 1
     own = np.broadcast_to(gaps, SHAPE)

@@ -90,6 +90,30 @@ def test_measured_entries_have_no_error_and_no_share(result: Result) -> None:
         assert found.low[2] == found.high[2] == pytest.approx(found.value)
 
 
+@pytest.mark.parametrize("f", ["mean", "b4 / b1"])
+def test_entries_left_missing_have_no_value_whatever_the_cube_has_there(
+    cube: Cube, tmp_path: Path, f: str
+) -> None:
+    """A mask says that a corner is missing, where the file has values; it is outside, and left."""
+    values = np.nan_to_num(np.asarray(cube.values), nan=5000.0)
+    observed = np.isfinite(np.asarray(cube.values))
+    observed[:, :4, :4] = False
+    fills = [
+        hydiff.fill(replace(cube, values=x), observed, method="smooth", outside="keep")
+        for x in (values, np.where(observed, values, np.nan).astype(np.float32))
+    ]
+    fills[0].save(tmp_path / "fill.img")
+    assert np.isfinite(fills[0].cube.values).all() and fills[0].left
+    ours, wanted, from_file = (
+        hydiff.propagate(r, f, "blocks:2", bands="0,3" if f == "mean" else None, samples=20)
+        for r in (*fills, tmp_path / "fill.img")
+    )
+    assert np.isnan(wanted.value[0]) and np.isnan(wanted.sigma[0])
+    for found in (ours, from_file):
+        np.testing.assert_allclose(found.value, wanted.value, rtol=1e-6)
+        np.testing.assert_allclose(found.sigma, wanted.sigma, rtol=1e-4)
+
+
 def test_where_nothing_varies_samples_give_no_error(result: Result) -> None:
     """Not even that of rounding, of which the filled entries would have a share."""
     found = hydiff.propagate(result, lambda x: x[4] / x[1], "blocks:3", samples=11)
@@ -276,6 +300,12 @@ WRONG: dict[str, tuple[Callable[[Result], Any], str]] = {
         lambda r: hydiff.propagate(r, "b4 / b1", samples=r.samples(3)),
         "3 samples, expected 10 or more",
     ),
+    "half a sample": (lambda r: hydiff.propagate(r, samples=10.5), "a whole number"),
+    "samples of another shape": (
+        lambda r: hydiff.propagate(r, "b4 / b1", samples=[np.zeros((3, 3))]),
+        "sample 0 has shape (3, 3), but the cube is (6, 14, 16)",
+    ),
+    "no function": (lambda r: hydiff.propagate(r, ["b1"]), "'mean', a formula such as"),
     "seed": (lambda r: hydiff.propagate(r, seed=-1), "seed"),
     "bands of a formula": (lambda r: hydiff.propagate(r, "b1", bands="2"), "goes with the mean"),
     "no zone": (lambda r: hydiff.propagate(r, over=np.zeros((14, 16), bool)), "no pixel lies"),

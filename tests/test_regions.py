@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def test_tiles_keep_to_the_region_and_count_alike(cube: Cube, tmp_path: Path) ->
     one, other = (np.isnan(io.read(tmp_path / f"{n}.img").values) for n in ("whole", "tiles"))
     np.testing.assert_array_equal(one, other)
     assert records[0]["filled"] == 3 * 22 * 3 + 3 * 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "nanometres"),
+    [("nm", 1), ("Micrometers", 1e3), ("µm", 1e3), ("Millimeters", 1e6), ("m", 1e9), ("Å", 0.1)],
+)
+def test_wavelengths_are_found_in_any_unit_of_length(
+    cube: Cube, unit: str, nanometres: float
+) -> None:
+    scaled = replace(cube, wavelengths=WAVES / nanometres, wavelength_units=unit)
+    np.testing.assert_allclose(regions.nanometers(scaled, "", ""), WAVES)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +284,9 @@ def test_polygons_and_boxes_want_a_map_and_pictures_the_right_size(tmp_path: Pat
         regions.region_pixels("0,0,1,1", plain)
     with pytest.raises(BadValue, match="has no wavelengths; give numbers"):
         regions.chosen_bands("900-1000nm", plain)
+    waves = replace(plain, wavelengths=np.array([900.0, 950.0]), wavelength_units="MHz")
+    with pytest.raises(BadValue, match="has wavelengths in MHz, which is no length; give numbers"):
+        regions.chosen_bands("900-1000nm", waves)
     Image.fromarray(np.zeros((3, 4), "u1")).save(tmp_path / "m.png")
     with pytest.raises(HydiffError, match=r"mask of shape \(3, 4\), but the cube is"):
         io.read_mask(tmp_path / "m.png", "missing", plain.shape)

@@ -193,7 +193,7 @@ def test_with_little_noise_the_remainder_is_that_without(rng, stripes):
     y = sum(narrow_feature(rng)) + 1e-4 * rng.standard_normal((20, 24, 24))
     sigma, little = np.zeros(20), np.full(20, 1e-9)
     without, noisy = (
-        c.rest[:, c.place[~stripes]]
+        c.rest[:, c.column[~stripes]]
         for c in (smooth.coordinates(y * stripes, stripes, s, 2) for s in (sigma, little))
     )
     np.testing.assert_allclose(noisy * 1e-9, without, atol=1e-6 * np.abs(without).max())

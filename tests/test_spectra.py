@@ -48,7 +48,8 @@ def test_steps_are_those_of_the_spectra(rng):
     fold = np.zeros(scene.shape, bool)
     fold[:4, 10:20, 10:20] = observed[:4, 10:20, 10:20]
     job = Job(0, "cpu")
-    found = trials.trial_of(Cube(scene), observed, fold, [SMOOTH], np.zeros(6), job)
+    window = trials.BareWindow(Cube(scene), observed)
+    found = trials.trial_of(window, fold, [SMOOTH], np.zeros(6), job)
     spread = classes.band_spread(Cube(scene), observed & ~fold)
     error = np.zeros(scene.shape)
     error[fold] = found.residual[0] * spread[found.band]

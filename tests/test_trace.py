@@ -10,6 +10,7 @@ import hydiff
 from hydiff import api, io
 from hydiff.cli import app
 from hydiff.cube import Cube
+from hydiff.gaps import rule
 from hydiff.request import Request
 from hydiff.scale import layout, tile
 
@@ -33,7 +34,7 @@ def calls(monkeypatch):
     count(io, "open_as", "open")
     count(io, "_recognise", "sniff")
     count(Request, "check", "check")
-    count(api, "targets", "decision")
+    count(rule, "targets", "decision")
     count(layout, "aims", "decision")
     count(api, "plan_cube", "plan")
     count(layout, "scan", "plan")

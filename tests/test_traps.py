@@ -486,6 +486,25 @@ def test_noise_needs_a_measured_entry():
         hydiff.gaps.simulate.simulate(Cube(values, good=np.array([True, False])), noise=0.1)
 
 
+@pytest.mark.parametrize("nodata", [None, 0, 30])
+def test_noise_makes_no_entry_nodata(nodata):
+    """Noise takes dark values to the end of the type, and others to any value."""
+    from hydiff.gaps.simulate import simulate
+
+    values = np.random.default_rng(0).integers(1, 61, (4, 20, 20)).astype(np.uint8)
+    values[values == 30] = 31
+    cube, observed = simulate(Cube(values, nodata=nodata), noise=0.2)
+    assert np.array_equal(cube.observed(), np.broadcast_to(observed, cube.shape))
+
+
+@pytest.mark.parametrize("wrong", [{"noise": "5%"}, {"noise": None}, {"missing": "a third"}])
+def test_a_simulation_wants_numbers(wrong):
+    from hydiff.gaps.simulate import simulate
+
+    with pytest.raises(hydiff.errors.BadValue, match=str(next(iter(wrong.values())))):
+        simulate(Cube(np.ones((2, 4, 4))), **wrong)
+
+
 def test_a_resume_is_promised_only_where_something_is_kept(tmp_path, capsys):
     kept = tmp_path / "out.tif.tiles"
     for there in (False, True):
@@ -557,6 +576,9 @@ def test_the_limits_of_tiles_are_those_of_the_scene(rng, tmp_path, clip):
         assert outside.sum() == (said["below"] + said["above"] if clip == "none" else 0)
 
 
+GAINS = {"data gain values": [0.01, 0.001]}
+
+
 def test_reflectance_is_at_most_one_where_the_file_says_so():
     from hydiff.gaps.reach import physical
 
@@ -574,11 +596,16 @@ def test_reflectance_is_at_most_one_where_the_file_says_so():
         ({"units": "Surface_Reflectance"}, 0, 1),
         ({"data gain values": [0.5, 0.25], "data units": "radiance"}, 0, np.inf),
         (scaled, [0, 1000], [10000, 11000]),
+        ({"data gain values": np.array([0.1, 0.2]), "units": "reflectance"}, 0, [10, 5]),
+        ({"reflectance scale factor": 10000.0}, 0, 10000),
+        # every GeoTIFF has a list of scales
+        ({"geotiff": {"scales": [1.0] * 2}, "units": "reflectance"} | GAINS, 0, [100, 1000]),
     ):
-        found = physical(Cube(values, attrs=attrs))
-        np.testing.assert_allclose(
-            found, np.broadcast_to(np.stack(np.broadcast_arrays(low, high)).reshape(2, -1), (2, 2))
-        )
+        cube = Cube(values, attrs=attrs)
+        ends = np.broadcast_to(np.stack(np.broadcast_arrays(low, high)).reshape(2, -1), (2, 2))
+        np.testing.assert_allclose(physical(cube), ends)
+        second = physical(cube.window(bands=slice(1, 2)))
+        np.testing.assert_allclose(second, ends[:, 1:])
 
 
 # --- faults that no test had seen -----------------------------------------------------------------

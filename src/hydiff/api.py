@@ -1,7 +1,4 @@
-"""The public entry points `fill` and `write`.
-
-`fill` collects its arguments in a `Request`, turns it into a `CubePlan`, and executes the plan.
-"""
+"""`fill`, which turns its arguments into a `Request`, a `CubePlan` and a `Result`; and `write`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,18 +17,8 @@ from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
 from hydiff.errors import BadValue, of_type
-from hydiff.gaps import reach, regions
+from hydiff.gaps import reach, regions, rule
 from hydiff.gaps.detect import detect
-from hydiff.gaps.rule import (
-    check_numbers,
-    checked_mask,
-    float_for,
-    into_dtype,
-    observed_entries,
-    reasons,
-    suspected,
-    targets,
-)
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
@@ -99,19 +85,23 @@ def fill(
     """Fill the gaps of a cube from its observed entries, and from other images of the same place.
 
     data: a Cube, a DataArray, a Dataset that contains one, the path of a file, or an array (bands,
-        rows, cols).  NaN, Inf and its nodata value (or `nodata`, one or several) are missing.
+        rows, cols).  NaN, Inf and nodata values are missing.
     observed: mask of the measured entries (True = measured), besides the cube's own rule: an array
         (rows, cols) or (bands, rows, cols), or a mask file.
     missing: mask with the opposite meaning, instead of `observed`.
     axis: "bands first" or "bands last" in an array.  By default the shape of the mask decides, else
         bands come first, and an array that looks like (rows, cols, bands) is refused.
-    nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
-        good bands are missing.  By default "all" applies to nodata values that may be measurements
-        because they lie within the range of the other values, "any" to the rest.
+    method: a name of `hydiff.METHODS`; "auto", which tries several and blends them; or a function
+        with the arguments of a method.
+    preset: a named set of settings of the method, such as "fast".
     sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
         with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
     input_uncertainty: uncertainty of the input product in the cube's unit, included in
         `Result.sigma`: one number per band, or an array, a cube or a file of the cube's shape.
+    nodata: the value, or values, that mean missing, instead of what the file declares.
+    nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
+        good bands are missing.  By default "all" applies to nodata values that may be measurements
+        because they lie within the range of the other values, "any" to the rest.
     bad_bands: "fill" fills gaps in bad bands by plain spatial interpolation, "keep" leaves them.
     max_gap: leave entries missing where their gap is wider than this many pixels.
     outside: "fill" or "keep" missing pixels that no line joins to observed pixels on both sides;
@@ -121,9 +111,11 @@ def fill(
         coordinates), or the path of a file of polygons.  The whole cube still serves as input.
     bands: fill only these bands: "10:40,55" (numbers, from 0) or "900-1000nm".
     buffer: number of pixels by which the missing parts of `observed` or `missing` are widened.
+    denoise: with sigma_y > 0, also replace the observed entries of `Result.cube` by the estimate.
     clip: limit filled values to the range "observed" in their band, or to the "physical" one: 0 or
         more, and 1 or less where the file declares reflectance; "none" sets no limit.
-    denoise: with sigma_y > 0, also replace the observed entries of `Result.cube` by the estimate.
+    seed: of the random numbers, a whole number.
+    device: "auto" (a GPU if there is one), "cpu" or "cuda", for methods with a network.
     deterministic: give identical bytes on a GPU, at some cost in speed (a CPU always does).
     checkpoint: file for the state of a learned method, written every half minute and removed at the
         end; with `resume`, an interrupted run continues from it.
@@ -157,10 +149,7 @@ def fill(
     outside = ("fill" if cube.path is None else "keep") if outside is None else outside
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
-    reference, reference_missing = (
-        tuple(images) if isinstance(images, list | tuple) else (images,)
-        for images in (reference, reference_missing)
-    )
+    reference, reference_missing = _several(reference), _several(reference_missing)
     arguments = locals()
     request = Request(**{name: arguments[name] for name in ARGUMENTS})
     request.check()
@@ -172,6 +161,13 @@ def fill(
 
     with notebook.progress_bar() as progress_bar:
         return execute(plan, checkpoint_path, resume, progress_bar)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """Return what is given for an argument that takes one, several or None."""
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,18 +200,18 @@ def plan_cube(
     entries of the mask are missing, bits of `flags.REASONS` in its shape; None means MASK.
     """
     began = time.perf_counter()
-    check_numbers(cube)
+    rule.check_numbers(cube)
     mask = regions.grown(mask, request.buffer)
-    observed, notes = observed_entries(cube, mask, request.nodata, request.nodata_in)
-    suspicions = [] if request.detect else suspected(cube, observed, request.nodata)
+    observed, notes = rule.observed_entries(cube, mask, request.nodata, request.nodata_in)
+    suspicions = [] if request.detect else rule.suspected(cube, observed, request.nodata)
     for note in (*notes, *suspicions):
         say(f"warning: {note}")
     if request.detect:
         for suggestion in detect(np.asarray(cube.values), observed, cube.good):
             say(f"taken as missing: {suggestion.message}")
             observed = observed & ~suggestion.missing
-        suspicions = suspected(cube, observed, request.nodata)
-    target, left = targets(
+        suspicions = rule.suspected(cube, observed, request.nodata)
+    target, left = rule.targets(
         cube,
         observed,
         bad_bands=request.bad_bands,
@@ -237,13 +233,13 @@ def plan_cube(
         cube,
         observed,
         target,
-        reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
-        left,
-        limits,
-        [*notes, *suspicions, *reference_notes],
-        references,
-        uncertainty.of_input(request.input_uncertainty, cube, observed),
-        began,
+        why=rule.reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
+        left=left,
+        limits=limits,
+        notes=[*notes, *suspicions, *reference_notes],
+        references=references,
+        uncertainty=uncertainty.of_input(request.input_uncertainty, cube, observed),
+        began=began,
     )
 
 
@@ -253,8 +249,8 @@ def execute(
     """Run the method of a plan, and return the cube with the estimate in its gaps."""
     request, cube = plan.request, plan.cube
     planes = tuple(entry.planes for entry in plan.references if entry.planes.observed.any())
-    how = (request.seed, request.device, request.deterministic, checkpoint, resume)
-    job = Job(*how, references=planes)
+    run = request.seed, request.device, request.deterministic, checkpoint, resume
+    job = Job(*run, references=planes)
     solution, decision = _solved(plan, job, progress)
     target, left = plan.target.copy(), dict(plan.left)
     for reason, entries in _given_up(solution, decision, request):
@@ -266,12 +262,11 @@ def execute(
     noisy = solution.sigma_y > 0
     trusted = target | (plan.observed & noisy[:, None, None]) if noisy.any() else target
     replaced = trusted if request.denoise else target
-    written, changed = into_dtype(cube, values, replaced, request.nodata)
-    floats = partial(np.asarray, dtype=float_for(cube.dtype))
+    written, changed = rule.into_dtype(cube, values, replaced, request.nodata)
+    kind = rule.float_for(cube.dtype)
     filled = int(np.count_nonzero(target))
-    recipe, served = (
-        (None, filled) if decision is None else (decision.recipe, decision.with_reference)
-    )
+    recipe = None if decision is None else decision.recipe
+    served = filled if decision is None else decision.with_reference
     references = auto.reference_facts(plan.references, recipe, served, filled)
     entry_flags = _flags(plan, target, written, decision)
     bars = (solution.sigma, solution.sigma_y, decision is not None, plan.uncertainty)
@@ -279,7 +274,7 @@ def execute(
     result = Result(
         cube=replace(cube, values=written, valid=cube.validated(target)),
         values=reach.composed(cube, plan.observed, trusted, values),
-        raw=floats(solution.values),
+        raw=np.asarray(solution.values, kind),
         filled=target,
         flags=entry_flags,
         why=plan.why,
@@ -292,17 +287,17 @@ def execute(
         seconds=time.perf_counter() - plan.began,
         notes=[
             *_notes(plan, solution),
-            *(f"{n} filled entries {how}" for how, n in changed.items()),
+            *(f"{count} filled entries {change}" for change, count in changed.items()),
             *reach.notes(beyond, request.clip),
             *(str(entry["words"]) for entry in references),
             *uncertainty.notes(plan.uncertainty, sigma is not None),
         ],
-        sigma=None if sigma is None else floats(sigma),
+        sigma=None if sigma is None else np.asarray(sigma, kind),
         budget=budget,
         references=references,
         expected=None if decision is None else decision.expected,
         expected_by_kind=None if decision is None else decision.both_kinds,
-        recipe=None if decision is None else decision.recipe,
+        recipe=recipe,
         beyond=beyond | {"clip": request.clip},
     )
     return replace(result, cube=marked(result, request.denoise and bool(noisy.any())))
@@ -356,8 +351,12 @@ def write(
 
     A file is written completely or not at all.  The suffix of `path` determines the format; without
     one it is the format of the input.  A Result is written with its companion files, as by `hydiff
-    fill`.  axis: of an array, (bands, rows, cols) unless it is "bands last".  unmarked: allow a
-    format that cannot mark the file as filled (.npy).  compact: companions as small .npz files.
+    fill`.
+
+    data: a Result, a Cube, a DataArray, or an array (bands, rows, cols).
+    axis: "bands last" for an array (rows, cols, bands).  overwrite: replace existing files.
+    unmarked: allow a format that cannot mark the file as filled (.npy).
+    compact: write the companions of a Result as small .npz files.
     """
     if isinstance(data, Result):
         return data.save(path, overwrite=overwrite, unmarked=unmarked, compact=compact)
@@ -387,7 +386,7 @@ def cube_and_mask(
         meaning = "observed" if missing is None else "missing"
         return cube, io.read_mask(mask, meaning, cube.shape, like=cube)
     if mask is not None and missing is not None:
-        mask = ~checked_mask(np.asarray(mask), cube.shape)
+        mask = ~rule.checked_mask(np.asarray(mask), cube.shape)
     return cube, mask
 
 

@@ -31,7 +31,9 @@ Nodata = float | Sequence[float] | None  # the value, or values, that mean missi
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
 COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "easting", "crosstrack")
-PER_BAND = ("detector", "data gain values", "data offset values")  # entries of attrs
+# entries of attrs with one item per band, and those of its entry "geotiff"
+PER_BAND = ("detector", "data gain values", "data offset values", "reflectance scale factor")
+PER_BAND_IN_GEOTIFF = ("scales", "offsets", "units", "colorinterp", "band_tags")
 SQUARED = 1e-100  # spans below it and values above its inverse cannot be squared in float64
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
 # CF names: `standard_name` or `axis` of a coordinate -> one of the dimension names above
@@ -171,6 +173,12 @@ class Cube:
             entry = getattr(self, name)
             if entry is not None and not isinstance(entry, Lazy):
                 object.__setattr__(self, name, np.asarray(entry).astype(bool))
+        for name in ("wavelengths", "fwhm"):
+            entry = getattr(self, name)
+            if entry is not None and not isinstance(entry, np.ndarray):
+                object.__setattr__(self, name, np.array(entry, dtype=np.float64))
+        if self.transform is not None:  # an Affine of rasterio has a third row, 0 0 1
+            object.__setattr__(self, "transform", tuple(self.transform)[:6])
         if self.valid is not None and self.valid.shape not in (self.shape[1:], self.shape):
             raise ShapeMismatch(
                 f"the validity layer has shape {self.valid.shape}, expected {self.shape[1:]} or "
@@ -224,9 +232,9 @@ class Cube:
     def detectors(self) -> tuple[str, ...] | None:
         """(bands,) name of each band's detector, or None if the file lists fewer than two."""
         names = self.attrs.get("detector")
-        if not isinstance(names, list | tuple) or len(names) != self.bands or len(set(names)) < 2:
+        if not isinstance(names, list | tuple | np.ndarray) or len(names) != self.bands:
             return None
-        return tuple(str(name) for name in names)
+        return tuple(map(str, names)) if len(set(names)) > 1 else None
 
     def load(self) -> Self:
         """Return the same cube with its values in memory."""
@@ -236,7 +244,7 @@ class Cube:
     def window(
         self, rows: slice = slice(None), cols: slice = slice(None), bands: slice = slice(None)
     ) -> Self:
-        """Return the part of the cube inside three slices, read into memory.
+        """Return the part of the cube inside the slices `rows`, `cols` and `bands`, in memory.
 
         Its affine transform refers to the first pixel of the window.
         """
@@ -260,15 +268,14 @@ class Cube:
             mark=None if self.mark is None else self.mark.window(bands, rows, cols),
             glt=None,
             path=None,
-            attrs={
-                k: v[bands] if k in PER_BAND and len(v) == self.bands else v
-                for k, v in self.attrs.items()
-                if k != "xarray"
-            },
+            attrs=_attrs_of(self.attrs, bands, self.bands),
         )
 
     def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
-        """(bands, rows, cols) True = measured, for the whole cube; see `observed_in`."""
+        """(bands, rows, cols) True = measured, for the whole cube.
+
+        nodata, whole: as in `observed_in`.
+        """
         return self.observed_in(np.asarray(self.values), nodata, whole=whole)
 
     def observed_in(
@@ -587,6 +594,23 @@ def _shifted(transform: tuple[float, ...] | None, rows: int, cols: int) -> tuple
         return None
     a, b, c, d, e, f = transform
     return (a, b, c + a * cols + b * rows, d, e, f + d * cols + e * rows)
+
+
+def _attrs_of(attrs: Mapping[str, Any], bands: slice, count: int) -> dict[str, Any]:
+    """Return the attributes of some of `count` bands, without the DataArray that they came from."""
+
+    def chosen(entries: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        listed = {
+            k: v
+            for k, v in entries.items()
+            if k in names and (isinstance(v, list | tuple) or np.ndim(v)) and len(v) == count
+        }
+        return {**entries, **{k: v[bands] for k, v in listed.items()}}
+
+    kept = chosen({k: v for k, v in attrs.items() if k != "xarray"}, PER_BAND)
+    if isinstance(box := kept.get("geotiff"), Mapping):
+        kept["geotiff"] = chosen(box, PER_BAND_IN_GEOTIFF)
+    return kept
 
 
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -197,13 +197,21 @@ def of_type(name: str, value: Any, hint: Any, help: str = "") -> Any:
     """
     if hint is not Any and hasattr(value, "tolist"):
         value = value.tolist()
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if any(_is_a(kind, value) for kind in kinds):
+    if any(_is_a(kind, value) for kind in _kinds(hint)):
         return value
     text = repr(value)
     shown = text if len(text) <= 40 else f"{text[:39]}…"
-    words = " or ".join(_form(kind)[0] for kind in kinds)
-    raise BadValue(f"`{name}={shown}`: expected {words}{help and f' ({help})'}")
+    raise BadValue(f"`{name}={shown}`: expected {in_words(hint)}{help and f' ({help})'}")
+
+
+def in_words(hint: Any) -> str:
+    """Return the values that an annotation allows, for messages."""
+    return " or ".join(_form(kind)[0] for kind in _kinds(hint))
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the alternatives of an annotation."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _form(kind: Any) -> tuple[str, tuple[type, ...]]:

@@ -13,7 +13,7 @@ from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache, cached_property
 from inspect import signature
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
@@ -29,8 +29,8 @@ from hydiff.methods import (
     Method,
     choose,
     declared,
-    settings_dict,
 )
+from hydiff.methods.settings import settings_dict
 
 if TYPE_CHECKING:
     from hydiff.maths.noise_level import Sigma
@@ -194,6 +194,8 @@ class Request:
         if prior is not None:
             warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "pretrain", prior)
+        if isinstance(self.seed, Integral):  # records cannot hold integers of numpy
+            object.__setattr__(self, "seed", int(self.seed))
         if self.pretrain < 0:
             raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
         if self.samples < 0:
@@ -309,14 +311,11 @@ class Request:
             )
         if self.reference_missing and not self.reference:
             raise BadValue("`reference_missing=` goes with `reference=`: give the image, too")
-        if self.reference_max_days is not None and not self.reference_max_days >= 0:
-            raise BadValue(
-                f"`reference_max_days={self.reference_max_days:g}`: expected days, 0 or more"
-            )
-        if not self.reference_max_shift >= 0:
-            raise BadValue(
-                f"`reference_max_shift={self.reference_max_shift:g}`: expected pixels, 0 or more"
-            )
+        days, shift = self.reference_max_days, self.reference_max_shift
+        if days is not None and not (isinstance(days, Real) and days >= 0):
+            raise BadValue(f"`reference_max_days={days}`: expected days, 0 or more")
+        if not (isinstance(shift, Real) and shift >= 0):
+            raise BadValue(f"`reference_max_shift={shift}`: expected pixels, 0 or more")
 
 
 @cache

@@ -91,7 +91,8 @@ class Meter:
 
     def read(self) -> Reading:
         """Return the current progress.  The share never decreases, so a bar does not go back."""
-        done, total, phase = self._last.done, self._last.total, self._last.phase
+        last = self._last  # read once: another thread may receive a step meanwhile
+        done, total, phase = last.done, last.total, last.phase
         elapsed = self._clock() - self._began
         left = time_left(elapsed, done / total if total else 0.0, self.expected)
         if left is not None:

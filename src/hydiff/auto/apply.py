@@ -135,15 +135,15 @@ def _parts(
     if len(kinds) < 2:
         return [_part(kinds[0], recipe, window, at, sigma_y, job, ready)]
     # for all pixels, even outside `at`: gaps of the other kind are filled from the completed cube
-    first = _part(split.SOME, recipe, split.keeping(window), None, sigma_y, job, ready)
+    first = _part(split.SOME, recipe, split.for_some(window), None, sigma_y, job, ready)
     completed = first.estimate
     if at is not None:
         variance = None if first.variance is None else columns(first.variance, at)
         others = [estimate.at(at) for estimate in first.others]
         first = first._replace(estimate=completed.at(at), variance=variance, others=others)
-    if not split.aims_at_lost(window):
+    if not split.fills_lost_pixels(window):
         return [first]
-    lost_window, noise = split.lost(window, completed.values), noise_of(sigma_y, [completed])
+    lost_window, noise = split.for_none(window, completed.values), noise_of(sigma_y, [completed])
     return [first, _part(split.NONE, recipe, lost_window, at, noise, job, ready)]
 
 
@@ -197,7 +197,7 @@ def _with_references(
         errors = replace(part.recipe, errors=reference_recipe.errors)
         variance = None
         if reference_recipe.errors.slopes is not None:
-            variance = _placed(reference_recipe.errors, window, at, fill.lies)
+            variance = _placed(reference_recipe.errors, window, at, fill.features)
         kind = f"{part.kind}, with a reference"
         reference_parts.append(KindFill(kind, errors, window, estimate, variance))
     return changed, reference_parts
@@ -301,12 +301,14 @@ def _variance(
     return _placed(errors, window, at, around(cube, observed, values, pixels, target[:, pixels]))
 
 
-def _placed(errors: Errors, window: TrialWindow, at: Bools | None, lies: Around) -> Floats:
+def _placed(errors: Errors, window: TrialWindow, at: Bools | None, features: Around) -> Floats:
     """Return `variance_of` the entries to fill, 0 elsewhere, at all pixels or the pixels `at`."""
     cube, observed, target, *_ = window
     pixels = np.asarray(target.any(axis=0))
     variance = np.zeros(columns(target, at).shape)
-    variance[:, among(pixels, at)] = variance_of(errors, cube, observed, target[:, pixels], lies)
+    variance[:, among(pixels, at)] = variance_of(
+        errors, cube, observed, target[:, pixels], features
+    )
     return variance
 
 

@@ -15,6 +15,8 @@ from hydiff.gaps import mask
 
 BAND_GROUPS = 4
 BANDS_AT_ONCE = 16  # bands whose gradients are computed together
+BANDS = 8  # about as many bands are used for the roughness
+NEARBY = 6.0  # px: standard deviation of the Gaussian window of the roughness
 STEEP = 5  # px: side of the window over which the steepness of a fill is averaged
 EDGES = (1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # px: upper ends of the distance classes
 TEXTURES = 3  # classes of local roughness
@@ -76,7 +78,7 @@ def distance_class(observed: Bools, at: Bools | None = None) -> Ints:
     return among(classes, at) if classes.ndim == 2 else columns(classes, at)
 
 
-def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
+def roughness(values: Array, observed: Bools) -> Floats:
     """(rows, cols) mean absolute step between observed neighbours around each pixel.
 
     values (bands, rows, cols); each band counts relative to its own spread.
@@ -85,11 +87,11 @@ def roughness(values: Array, observed: Bools, radius: float = 6.0) -> Floats:
     for flags, plane in _some_bands(values, observed):
         for axis in (0, 1):
             both_observed = np.minimum(flags, np.roll(flags, 1, axis))
-            both_observed[(slice(0, 1), slice(None))[:: 1 if axis == 0 else -1]] = False
+            both_observed.swapaxes(0, axis)[0] = False  # the first line has none before it
             total += np.where(both_observed, np.abs(plane - np.roll(plane, 1, axis)), 0.0)
             count += both_observed
     # smoothing is linear, so that the sums over the bands are smoothed, not each band
-    near, pairs = (ndimage.gaussian_filter(a, radius, mode="constant") for a in (total, count))
+    near, pairs = (ndimage.gaussian_filter(a, NEARBY, mode="constant") for a in (total, count))
     return _carried(near / np.maximum(pairs, 1e-12), pairs)
 
 
@@ -105,9 +107,9 @@ def _carried(plane: Floats, reach: Floats) -> Floats:
 
 
 def _some_bands(values: Array, observed: Bools) -> Iterator[tuple[Bools, Floats]]:
-    """Yield about eight bands that vary: the observed mask, and values of mean 0 and std 1."""
+    """Yield about BANDS bands that vary: the observed mask, and values of mean 0 and std 1."""
     entries = np.broadcast_to(observed, values.shape)
-    for band in range(0, len(values), max(len(values) // 8, 1)):
+    for band in range(0, len(values), max(len(values) // BANDS, 1)):
         flags, plane = entries[band], np.asarray(values[band], dtype=np.float64)
         spread = plane[flags].std() if flags.any() else 0.0
         if spread > 0:

@@ -15,13 +15,12 @@ from hydiff.auto.classes import ClassCounts, class_counts
 from hydiff.auto.fits import crossfit, mean_estimate, one_pass, own_fits
 from hydiff.auto.folds import TrialWindow
 from hydiff.auto.planning import TrialPlan, planned, planned_for_some
-from hydiff.auto.trials import Trial, hidden_pixels, trial_of, with_costly
+from hydiff.auto.trials import BareWindow, Trial, hidden_pixels, trial_of, with_costly
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.io.threads import cores
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
-from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
@@ -101,15 +100,6 @@ def run_trials(
     return TrialRun(plan, trials, costly, ready or {}, counts, with_references)
 
 
-class BareWindow(NamedTuple):
-    """The part of a `TrialWindow` that a trial needs."""
-
-    cube: Cube
-    observed: Bools
-    measured: Bools | None
-    references: tuple[ReferencePlanes, ...]
-
-
 class _Shared(NamedTuple):
     """The data that all trials share; each process of a crew receives them once."""
 
@@ -141,16 +131,15 @@ def in_trials(candidates: Sequence[Candidate], job: Job) -> bool:
 def _trial(shared: _Shared, window: int, hide: Bools, pretrained: bool) -> Trial:
     """Return the trial of a fold by the candidates without a reference, as by `trial_of`."""
     windows, candidates, _, sigma_y, job = shared
-    cube, observed, measured, _ = windows[window]
-    arguments = (cube, observed, hide, candidates, sigma_y, job, measured)
+    arguments = (windows[window], hide, candidates, sigma_y, job)
     return _if_memory_allows(lambda networks: trial_of(*arguments, networks), pretrained)
 
 
 def _reference_trial(shared: _Shared, window: int, hide: Bools) -> Trial:
     """Return the trial of a fold by the candidates with a reference."""
-    cube, observed, measured, references = shared.windows[window]
-    job = shared.job._replace(references=references)
-    return trial_of(cube, observed, hide, shared.with_reference, shared.sigma_y, job, measured)
+    bare = shared.windows[window]
+    job = shared.job._replace(references=bare.references)
+    return trial_of(bare, hide, shared.with_reference, shared.sigma_y, job)
 
 
 def _if_memory_allows(made: Callable[[bool], Made], networks: bool) -> Made:

@@ -63,11 +63,11 @@ def _by_kind(
         kind = next(iter(present), split.NONE)
         recipe, ready = _decided(kind, windows, sigma_y, ask, progress)
         return recipe, {kind: ready}
-    keeping = {n: split.keeping(windows[n]) for n, own in enumerate(kinds) if split.SOME in own}
+    keeping = {n: split.for_some(windows[n]) for n, own in enumerate(kinds) if split.SOME in own}
     first, later = _in_turn(progress, SPECTRAL_FOLDS + 1, budget.folds + 1)
     partial, ready = _decided(split.SOME, [*keeping.values()], sigma_y, ask, first)
     lost = [n for n, own in enumerate(kinds) if split.NONE in own]
-    if not any(split.aims_at_lost(windows[n]) for n in lost):
+    if not any(split.fills_lost_pixels(windows[n]) for n in lost):
         return partial, {split.SOME: ready}
     own = KindRecipe.of(partial)
     completed = {n: blended(own, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
@@ -75,7 +75,7 @@ def _by_kind(
         n: completed[n].values if n in completed else np.asarray(windows[n].cube.values)
         for n in lost
     }
-    lost_windows = [split.lost(windows[n], values[n]) for n in lost]
+    lost_windows = [split.for_none(windows[n], values[n]) for n in lost]
     recipe, lost_ready = _decided(
         split.NONE, lost_windows, noise_of(sigma_y, [*completed.values()]), ask, later
     )

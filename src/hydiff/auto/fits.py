@@ -19,8 +19,8 @@ from hydiff.methods.estimate import (
     estimate_each,
     estimates,
     estimating,
-    taught,
     torch_device,
+    tuned_network,
 )
 
 
@@ -86,7 +86,7 @@ def network_of(
     visible = window.observed
     for fold in hidden:
         visible = visible & ~fold
-    return taught(window.cube, visible, chosen(c), sigma_y, job)
+    return tuned_network(window.cube, visible, chosen(c), sigma_y, job)
 
 
 def tuned_fit(

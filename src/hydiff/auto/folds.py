@@ -19,9 +19,8 @@ from hydiff.reference.models import ReferencePlanes
 
 FEWEST = 30  # least hidden pixels of a fold
 TRIALS = 96  # placements that are drawn; the best become folds
-SHARE = (
-    0.12  # approximate share of observed pixels that a fold hides; more if gaps are few and wide
-)
+# approximate share of observed pixels that a fold hides; more if gaps are few and wide
+SHARE = 0.12
 LINES = 1 / 3  # share of the lines of a copy that are hidden where bands differ
 ENOUGH = 300  # hidden entries at which a fold of several copies is complete
 THIN = 0.05  # share of hidden pixels of a band at which such a fold is complete, too

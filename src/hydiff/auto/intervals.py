@@ -46,6 +46,7 @@ MODEL_BASED = (
     "shape is that of other scenes"
 )
 Fit = tuple[float, Floats, Floats]  # level, slopes, by_band
+BORROWED = 20.0  # hidden entries as expected, which are added to those of each band and group
 ROUNDS, STEPS = 3, 8  # rounds of slopes and bands in turn; steps of the slopes' fit in each
 
 
@@ -56,13 +57,13 @@ def errors_of(
     bands: int,
     *,
     whole_pixels: bool = True,
-    usually: Floats | None = None,
+    usual_slopes: Floats | None = None,
 ) -> Errors:
     """Return the model of squared errors; its `slopes` are None if there are too few trials.
 
     whole_pixels: the gaps are pixels without any band, of which the usual size of errors is known.
-    usually: (F,) usual slopes of fills from references, whose intervals do not depend on the number
-    of copies; None for other fills.
+    usual_slopes: (F,) of fills from references, whose intervals do not depend on the number of
+    copies; None for other fills.
 
     Fields of the result: `by_distance` mean squared error by distance class, None where nothing was
     hidden; `widening` makes the 80 % interval of a Gaussian cover 80 % of the hidden entries;
@@ -72,7 +73,7 @@ def errors_of(
         return Errors(level=0.0, by_band=(1.0,) * bands, widening=1.0)
     hidden = Hidden.of(trials, [mixed(t.residual, t, weights.plain) for t in trials], counts)
     pixels = sum(t.angle.shape[1] for t in trials)
-    level, slopes, by_band = _fitted(hidden, bands, pixels, usually)
+    level, slopes, by_band = _fitted(hidden, bands, pixels, usual_slopes)
     expected = hidden.expected(level, slopes, by_band)
     drawn, bounds = usual.foresee(hidden.evidence(expected), whole_pixels)
     # networks were fitted on some folds only, on which their effect is measured
@@ -87,7 +88,7 @@ def errors_of(
         gain = float(gains.mean())
         level, expected = level + gain, expected * math.exp(gain)
         drawn += usual.drawn(gains, *usual.GAIN) - gain
-    copies = hidden.copies() if usually is None else 0.0
+    copies = hidden.copies() if usual_slopes is None else 0.0
     shape = hidden.shape(expected, copies or math.inf)  # inf: as for many copies
     widening = float(shape[1] / NORMAL_80)
     relative, angle = np.concatenate([t.angle for t in trials], axis=1)
@@ -105,9 +106,9 @@ def errors_of(
     )
 
 
-def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> Fit:
+def _fitted(hidden: Hidden, bands: int, pixels: int, usual_slopes: Floats | None) -> Fit:
     """Return level, slopes (F,), by_band (bands,), fitted to entries of so many hidden pixels."""
-    trust = usual.TRUST if usually is None else REFERENCE_TRUST
+    trust = usual.TRUST if usual_slopes is None else REFERENCE_TRUST
     weight = hidden.weight * (pixels / trust / hidden.weight.sum())
     number, noise_by_band, signal = hidden.shares()
     by_band = np.ones(bands)
@@ -119,14 +120,14 @@ def _fitted(hidden: Hidden, bands: int, pixels: int, usually: Floats | None) -> 
     start = max(noise_free, least, LEAST * float(hidden.square.mean()), 1e-12)
     noise = min(float(np.average(hidden.noise, weights=weight)), 1.0)
     pooled = usual.pooled_noise(noise_by_band, signal)
-    slopes = usual.slopes(noise, pooled) if usually is None else usually
+    slopes = usual.slopes(noise, pooled) if usual_slopes is None else usual_slopes
     level = np.log(start / np.average(hidden.expected(0.0, slopes, by_band), weights=weight))
     b = prior = np.r_[level, slopes]
     for _ in range(ROUNDS):
         b = _scored(hidden, weight, by_band, b, prior)
         for kind, count in ((groups(bands), BAND_GROUPS), (np.arange(bands), bands)):
             mean = hidden.expected(b[0], b[1:], by_band)
-            by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, 20.0)[kind]
+            by_band = by_band * hidden.relative_to(mean, kind[hidden.band], count, BORROWED)[kind]
     mean_square = float(np.average(hidden.expected(b[0], b[1:], by_band), weights=weight))
     return float(b[0]) + math.log(max(least / mean_square, 1.0)), b[1:], by_band
 
@@ -145,16 +146,18 @@ def _scored(hidden: Hidden, weight: Floats, by_band: Floats, b: Floats, prior: F
     return b
 
 
-def variance_of(errors: Errors, cube: Cube, observed: Bools, target: Bools, lies: Around) -> Floats:
+def variance_of(
+    errors: Errors, cube: Cube, observed: Bools, target: Bools, features: Around
+) -> Floats:
     """(bands, n) expected squared error of the entries to fill, in the cube's unit squared.
 
-    target (bands, n), lies (their features): of the n pixels that have entries to fill.
+    target (bands, n), features: of the n pixels that have entries to fill.
     """
     assert errors.level is not None and errors.slopes is not None
     by_band = np.asarray(errors.by_band, dtype=np.float64)
     if len(by_band) != cube.bands:  # a recipe from another sensor
         by_band = np.ones(cube.bands)
-    pairs = zip(errors.slopes, lies.logs(), strict=True)
+    pairs = zip(errors.slopes, features.logs(), strict=True)
     level = errors.level + sum(slope * log for slope, log in pairs)
     expected = np.minimum(by_band[:, None] * np.exp(np.minimum(level, 50.0)), MOST)
     return np.where(target, expected * band_spread(cube, observed)[:, None] ** 2, 0.0)

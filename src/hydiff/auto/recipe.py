@@ -134,9 +134,8 @@ class Errors:
 class Rim:
     """Rank of the measured values beside the gaps among all measured ones; see `missingness`."""
 
-    rank: Annotated[
-        float, typed.Between(-2, 2)
-    ]  # minus that of moved gaps; -1 = lowest, 1 = highest
+    # minus that of moved gaps; -1 = lowest, 1 = highest
+    rank: Annotated[float, typed.Between(-2, 2)]
     chance: Annotated[float, typed.Between(0, 1)]  # share of moved gaps whose rim is as unusual
 
     @property

@@ -85,11 +85,15 @@ def counts_with(windows: Sequence[TrialWindow]) -> ClassCounts:
 
 
 def around_with(
-    lies: Around, cube: Cube, observed: Bools, references: Sequence[ReferencePlanes], pixels: Bools
+    features: Around,
+    cube: Cube,
+    observed: Bools,
+    references: Sequence[ReferencePlanes],
+    pixels: Bools,
 ) -> Around:
     """Return the features with the references' roughness and disagreement at the pixels."""
     steepness = disagreement(cube, observed, references)
-    return lies._replace(roughness=roughness(references)[pixels], steepness=steepness[pixels])
+    return features._replace(roughness=roughness(references)[pixels], steepness=steepness[pixels])
 
 
 def usual_size(residual: Floats) -> Floats:
@@ -112,20 +116,22 @@ def errors_with(
     entries, by its usual ratio to the mean.  Hidden copies show only short distances in wide gaps,
     so the slope of the distance is the usual one.
     """
-    level_usual, usually = USUAL[0], np.array(USUAL[1:])
+    usual_level, usual_slopes = USUAL[0], np.array(USUAL[1:])
     damped = [t._replace(residual=t.residual * usual_size(t.residual)) for t in trials]
-    errors = errors_of(damped, weights, counts, bands, whole_pixels=False, usually=usually)
+    errors = errors_of(
+        damped, weights, counts, bands, whole_pixels=False, usual_slopes=usual_slopes
+    )
     if errors.slopes is None or errors.level is None or errors.by_band is None:
         return errors
     hidden = Hidden.of(trials, [mixed(t.residual, t, weights.all) for t in trials], counts)
     by_band = np.asarray(errors.by_band)
-    slopes = np.r_[usually[0], errors.slopes[1:]]
-    level = errors.level + (errors.slopes[0] - usually[0]) * float(hidden.around[0].mean())
+    slopes = np.r_[usual_slopes[0], errors.slopes[1:]]
+    level = errors.level + (errors.slopes[0] - usual_slopes[0]) * float(hidden.around[0].mean())
     shape = np.maximum(hidden.shape(hidden.expected(level, slopes, by_band), math.inf), 1e-9)
     level += 2 * math.log(shape[1] / USUAL_80) + CHANGE
     fitted_sum = hidden.weight @ hidden.expected(level, slopes, by_band)
     log_ratio = math.log(
-        fitted_sum / (hidden.weight @ np.exp(level_usual + usually @ hidden.around))
+        fitted_sum / (hidden.weight @ np.exp(usual_level + usual_slopes @ hidden.around))
     )
     return replace(
         errors,

@@ -13,13 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.auto.blend import Weights, advised, mixed, share_of
-from hydiff.auto.candidates import (
-    BESIDE_PRIOR,
-    CORRECTED,
-    WITH_REFERENCE,
-    Candidate,
-    chosen,
-)
+from hydiff.auto.candidates import BESIDE_PRIOR, CORRECTED, WITH_REFERENCE, Candidate, chosen
 from hydiff.auto.classes import (
     NOTHING,
     Around,
@@ -44,12 +38,7 @@ from hydiff.auto.reference_errors import (
     seen_by,
     usual_size,
 )
-from hydiff.auto.trials import (
-    Trial,
-    hidden_pixels,
-    looked_at,
-    with_costly,
-)
+from hydiff.auto.trials import Trial, hidden_pixels, looked_at, with_costly
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.learn.prior_weights import digest, packaged
@@ -148,10 +137,12 @@ def decided(
         _joint(trial, reference_trial, fold, without) for fold, trial, reference_trial in pairs
     ]
     joint_trials = [j.trial for j in joint if j is not None]
-    aims = [w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references]
-    if len(joint_trials) < FEWEST or not any(w.target.any() for w in aims):
+    seen_windows = [
+        w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references
+    ]
+    if len(joint_trials) < FEWEST or not any(w.target.any() for w in seen_windows):
         return None
-    counts, bands = class_counts(aims), windows[0].cube.bands
+    counts, bands = class_counts(seen_windows), windows[0].cube.bands
     default = np.eye(len(joint_trials[0].residual))[0]
     weights, why = _weights(joint_trials, counts, default, seed)
     # the worth is measured on folds that were not used for the weights, if there are enough
@@ -166,7 +157,7 @@ def decided(
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, joint_trials))
     featured = [j.with_features for j in joint if j is not None]
-    errors = errors_with(featured, final, counts_with(aims), bands)
+    errors = errors_with(featured, final, counts_with(seen_windows), bands)
     return ReferenceRecipe(
         candidates=tuple(_tried(c) for c in candidates),
         weights=weights.tolist(),
@@ -357,7 +348,7 @@ class ReferenceFill(NamedTuple):
 
     served: Bools  # (bands, rows, cols)
     values: Floats  # (bands, rows, cols), or (bands, 1, n) at the pixels `at`
-    lies: Around  # features of the pixels with such entries
+    features: Around  # of the pixels with such entries
 
 
 def filled(

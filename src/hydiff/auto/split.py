@@ -70,31 +70,31 @@ def kinds_in(cube: Cube, observed: Bools) -> list[str]:
     return [kind for kind in KINDS if present[kind]]
 
 
-def aims_at_lost(window: TrialWindow) -> bool:
+def fills_lost_pixels(window: TrialWindow) -> bool:
     """Whether the target has pixels without any band; those around a scene are never in it."""
     return bool((window.target & without_any(window.cube, window.observed)).any())
 
 
-def aims(window: TrialWindow) -> set[str]:
+def kinds_to_fill(window: TrialWindow) -> set[str]:
     """Return the kinds of gaps that the target of a window has."""
     cube, observed, target, *_ = window
     partial = keeps(cube, observed)
-    wanted = {NONE: aims_at_lost(window), SOME: bool((target & partial).any())}
+    wanted = {NONE: fills_lost_pixels(window), SOME: bool((target & partial).any())}
     return {kind for kind in KINDS if wanted[kind]}
 
 
-def keeping(window: TrialWindow) -> TrialWindow:
+def for_some(window: TrialWindow) -> TrialWindow:
     """Return the window with the target and the gaps of pixels that keep some bands.
 
     The whole target stays if it has no pixel without any band.
     """
     cube, observed, target, *_ = window
     partial = keeps(cube, observed)
-    part_target = target & partial if aims_at_lost(window) else target
+    part_target = target & partial if fills_lost_pixels(window) else target
     return window._replace(target=part_target, gaps=partial & ~observed)
 
 
-def lost(window: TrialWindow, completed: Floats) -> TrialWindow:
+def for_none(window: TrialWindow, completed: Floats) -> TrialWindow:
     """Return the window with the target and the gaps of pixels without any band; the other pixels
     have the values `completed`.
 

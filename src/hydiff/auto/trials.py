@@ -10,21 +10,24 @@ from scipy import ndimage
 
 from hydiff.auto import usual
 from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
-from hydiff.auto.classes import (
-    EDGES,
-    around,
-    band_spread,
-    groups,
-    share_of_length,
-    trusted,
-)
+from hydiff.auto.classes import EDGES, around, band_spread, groups, share_of_length, trusted
 from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube, Floats, Ints
 from hydiff.gaps import mask
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Job, estimate_at
+from hydiff.reference.models import ReferencePlanes
 
 MOST_LOOKED = 20_000  # most hidden entries of a fold whose errors are computed
+
+
+class BareWindow(NamedTuple):
+    """The part of a `TrialWindow` that a trial needs."""
+
+    cube: Cube
+    observed: Bools
+    measured: Bools | None = None  # entries that may serve as truth; None = all
+    references: tuple[ReferencePlanes, ...] = ()
 
 
 class Trial(NamedTuple):
@@ -68,21 +71,19 @@ def looked_at(fold: Bools, measured: Bools | None = None) -> tuple[Ints, Ints, I
 
 
 def trial_of(
-    cube: Cube,
-    observed: Bools,
+    window: BareWindow,
     fold: Bools,
     candidates: Sequence[Candidate],
     sigma_y: Sigma,
     job: Job,
-    measured: Bools | None = None,
     pretrained: bool = False,
 ) -> Trial:
     """Return the trial of the candidates on one fold; costly ones are NaN until `with_costly`.
 
-    measured: entries that may serve as truth; None = all.
     pretrained: also try, on the CPU, the pretrained networks that are not tuned; they share the
     coordinates of the other candidates.
     """
+    cube, observed, measured, _ = window
     visible, pixels = observed & ~fold, hidden_pixels(fold)
     tried = [m for m, c in enumerate(candidates) if not c.costly or (pretrained and c.one_pass)]
     assert tried[0] == 0  # the default candidate is never costly

@@ -14,8 +14,9 @@ from hydiff import api, auto, request
 from hydiff.bench import scenes
 from hydiff.cube import Bools, Cube, Floats, as_cube
 from hydiff.maths.noise_level import Sigma
-from hydiff.methods import METHODS, choose, settings_dict
+from hydiff.methods import METHODS, choose
 from hydiff.methods.estimate import Job, estimate, estimates, estimating
+from hydiff.methods.settings import settings_dict
 from hydiff.reference.models import ReferencePlanes
 from hydiff.reference.planes import prepare
 

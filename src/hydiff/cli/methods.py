@@ -11,7 +11,8 @@ LEARN = 'torch: pip install "hydiff[learn]"'  # requirement of the learned metho
 def methods(json_: Json = False) -> None:
     """List the methods with their settings and defaults."""
     from hydiff.errors import has_torch
-    from hydiff.methods import AUTO, DEFAULT, METHODS, choose, settings_dict
+    from hydiff.methods import AUTO, DEFAULT, METHODS, choose
+    from hydiff.methods.settings import settings_dict
 
     available = {n: has_torch() or not m.needs_torch for n, m in METHODS.items()}
     settings = {n: settings_dict(choose(n).settings) if available[n] else {} for n in METHODS}

@@ -19,6 +19,7 @@ from hydiff.cube import Array, Bools, Floats, Ints
 from hydiff.errors import ShapeMismatch
 from hydiff.gaps.census import frames, named, ranges
 from hydiff.gaps.undeclared import FILL_COUNT, suspicion, undeclared
+from hydiff.maths.noise import ROBUST
 
 # These thresholds were set on fourteen undamaged crops of six sensors.  In brackets: the largest
 # value reached there (without the true dropouts of Indian Pines).
@@ -213,7 +214,7 @@ def stripes(values: Array, observed: Bools) -> tuple[Bools, str]:
         padded = np.pad(level, ((0, 0), (3, 3)), mode="reflect")
         nearby = [padded[:, k : k + level.shape[1]] for k in (0, 1, 2, 4, 5, 6)]
         offset = level - np.median(nearby, axis=0)
-        spread = np.maximum(1.4826 * _median(np.abs(offset)), SPREAD_FLOOR * _median(noise))
+        spread = np.maximum(ROBUST * _median(np.abs(offset)), SPREAD_FLOOR * _median(noise))
         spread = np.maximum(spread, _resolution(values, observed, bands))
         score = offset / spread[:, None]
         flags[bands] = _excess(score, *_beside(score)) > STRIPE_EXCESS
@@ -254,7 +255,7 @@ def _column_steps(values: Array, observed: Bools) -> tuple[Ints, Floats, Floats]
         change = np.diff(column, axis=0)
         change[np.isfinite(change).sum(axis=1) < MIN_LINE] = np.nan
         step.append(_median(change))
-        noise.append(1.4826 * _median(np.abs(change - step[-1][:, None])))
+        noise.append(ROBUST * _median(np.abs(change - step[-1][:, None])))
     shape = (len(bands), max(values.shape[2] - 1, 0))
     return bands, np.array(step).reshape(shape), np.array(noise).reshape(shape)
 
@@ -290,7 +291,7 @@ def _beyond_neighbours(values: Array, observed: Bools, floor: float) -> Floats:
         neighbour = padded[i : i + rows, j : j + cols]
         low, high = np.fmin(low, neighbour), np.fmax(high, neighbour)
     bend = band[:, 1:-1] - (band[:, 2:] + band[:, :-2]) / 2
-    noise = max(1.4826 * float(_median(np.abs(bend).ravel()[None])[0]), floor)
+    noise = max(ROBUST * float(_median(np.abs(bend).ravel()[None])[0]), floor)
     return np.nan_to_num((band - np.clip(band, low, high)) / noise)
 
 

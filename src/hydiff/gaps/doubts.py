@@ -9,10 +9,10 @@ import numpy as np
 from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import BadValue
 from hydiff.maths import noise
+from hydiff.maths.noise import ROBUST
 
 LEAST = 8  # fewest rows to judge a column, and fewest judged columns to judge a band
 Z = 5.0  # smallest |z| of an offset that is reported; see `Offset.z`
-ROBUST = 1.4826  # std over median absolute deviation of Gaussian values
 OF_MEDIAN = 1.2533  # standard error of a median over that of a mean, for Gaussian values
 HALF = 0.5  # share of the variance that is not noise; a band below it is mostly noise
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from math import isqrt
+from numbers import Real
 
 import numpy as np
 from scipy import ndimage
@@ -201,7 +202,7 @@ def make_mask(kind: str, shape: Shape, missing: float | None, rng: np.random.Gen
 def _quota(n: int, missing: float | None, items: str = "pixels") -> int:
     """Return how many of n items to hide: the given share, but at least one and never all."""
     share = DEFAULT_MISSING if missing is None else missing
-    if not 0 < share < 1:
+    if not (isinstance(share, Real) and 0 < share < 1):
         raise BadValue(f"the missing share must lie between 0 and 1, found {missing}")
     if n < 2:
         raise BadValue(f"this mask hides some of the {items} and keeps others: {n} is too few")

@@ -14,6 +14,7 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import UnknownName
 from hydiff.gaps.rule import float_for
+from hydiff.io.headers import FACTOR, scaling
 
 CLIPS = ("none", "observed", "physical")
 BEYOND = ("below", "above", "negative", "clipped")  # kinds of filled values that are counted
@@ -37,9 +38,13 @@ class Reach(NamedTuple):
 def reach_of(cube: Cube, low: Floats, high: Floats, clip: str) -> Reach:
     """Make a Reach from the smallest and largest observed value of each band and a clip option."""
     check_clip(clip)
-    free = np.full(cube.bands, np.inf)
-    ends = {"none": (-free, free), "observed": (low, high), "physical": physical(cube)}[clip]
-    return Reach(low, high, *ends, clip)
+    most = np.full(cube.bands, np.inf)
+    least = -most
+    if clip == "observed":
+        least, most = low, high
+    elif clip == "physical":
+        least, most = physical(cube)
+    return Reach(low, high, least, most, clip)
 
 
 def check_clip(clip: str) -> None:
@@ -63,13 +68,13 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
     scale factor`, the stored value of 1.  Without that factor, limits are converted to stored
     values by the scale and offset that the file declares.
     """
-    factor = _per_band(cube, None, "reflectance scale factor", np.nan)
+    factor = _reflectance_factor(cube)
     if np.isfinite(factor).all():
         return 0 * factor, factor
-    geotiff = cube.attrs.get("geotiff", {})
-    gain = _per_band(cube, geotiff.get("scales"), "data gain values", 1.0)
-    offset = _per_band(cube, geotiff.get("offsets"), "data offset values", 0.0)
-    units = [*(geotiff.get("units") or ()), *(cube.attrs.get(k) for k in ("units", "data units"))]
+    declared = scaling(cube.attrs, cube.bands) or ([1.0] * cube.bands, [0.0] * cube.bands)
+    gain, offset = np.array(declared)
+    units = [*(cube.attrs.get("geotiff", {}).get("units") or ())]
+    units += [cube.attrs.get(k) for k in ("units", "data units")]
     bright = any("reflectance" in str(unit).lower() for unit in units)
     stated = gain != 0  # a band without a gain has no limits
     gain = np.where(stated, gain, 1.0)
@@ -77,17 +82,13 @@ def physical(cube: Cube) -> tuple[Floats, Floats]:
     return np.where(stated, ends[0], -np.inf), np.where(stated, ends[1], np.inf)
 
 
-def _per_band(cube: Cube, entries: Any, key: str, default: float) -> Floats:
-    """Return one number per band (bands,): `entries` if given, else the attribute `key`.
-
-    `default` takes their place if there are none, or if they do not fit the bands.
-    """
-    entry = entries or cube.attrs.get(key) or default
+def _reflectance_factor(cube: Cube) -> Floats:
+    """(bands,) stored value of a reflectance of 1; NaN where the cube does not state it."""
     try:
-        numbers = np.broadcast_to(np.asarray(entry, dtype=np.float64), (cube.bands,))
-    except (TypeError, ValueError):
-        return np.full(cube.bands, default)
-    return numbers
+        factor = np.asarray(cube.attrs.get(FACTOR, np.nan), dtype=np.float64)
+        return np.broadcast_to(np.where(factor == 0, np.nan, factor), (cube.bands,))
+    except (TypeError, ValueError):  # no number, or not one per band
+        return np.full(cube.bands, np.nan)
 
 
 def bounded(

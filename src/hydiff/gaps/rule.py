@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -301,25 +302,44 @@ def into_dtype(
         top = np.nextafter(top, 0)
     new = np.clip(new, float(info.min), top)
     values[where] = new.astype(values.dtype)
-    for flag in dict.fromkeys((*listed(nodata), *listed(cube.nodata))):
-        if moved := _off_nodata(values, where, flag):
+    avoided = dict.fromkeys((*listed(nodata), *listed(cube.nodata)))
+    for flag in avoided:
+        if moved := _off_nodata(values, where, flag, avoided):
             changed[f"fell on nodata {flag:g} and were moved one step off"] = moved
     return values, changed
 
 
-def _off_nodata(values: Array, where: Bools, flag: float) -> int:
-    """Move written entries that equal nodata to the next value of their dtype; return how many."""
+def _off_nodata(values: Array, where: Bools, flag: float, avoided: Collection[float]) -> int:
+    """Move written entries that equal nodata to the next value of their dtype; return how many.
+
+    avoided: all nodata values, as the next value of one may be another.
+    """
     if not representable(flag, values.dtype) or np.isnan(flag):
         return 0
     hits = where & equals(values, flag)
     if not hits.any():
         return 0
     if values.dtype.kind == "f":
-        inward = np.asarray(1.0 if flag <= 0 else 0.0, values.dtype)
-        values[hits] = np.nextafter(values[hits], inward)
+        values[hits] = _next_float(values.dtype.type(flag), avoided)
     else:
-        values[hits] = int(flag) + (1 if flag < np.iinfo(values.dtype).max else -1)
+        values[hits] = _next_integer(int(flag), np.iinfo(values.dtype), avoided)
     return int(hits.sum())
+
+
+def _next_float(flag: Any, avoided: Collection[float]) -> Any:
+    """Return the next float of the type of `flag` that is not avoided, on the side of the data."""
+    inward = type(flag)(1.0 if flag <= 0 else 0.0)
+    with np.errstate(over="ignore"):  # as in `equals`
+        taken = [type(flag)(value) for value in avoided]
+    while flag in taken:
+        flag = np.nextafter(flag, inward)
+    return flag
+
+
+def _next_integer(flag: int, info: Any, avoided: Collection[float]) -> int:
+    """Return the next larger integer that is not avoided; a smaller one if the type ends before."""
+    larger, smaller = range(flag + 1, info.max + 1), range(flag - 1, info.min - 1, -1)
+    return next(value for value in chain(larger, smaller) if value not in avoided)
 
 
 def float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:

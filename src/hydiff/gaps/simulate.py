@@ -10,7 +10,7 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
 from hydiff.errors import BadValue, check_seed, need_torch, of_type
 from hydiff.gaps import mask
-from hydiff.gaps.rule import observed_entries
+from hydiff.gaps.rule import into_dtype, observed_entries
 
 
 def simulate(
@@ -38,34 +38,33 @@ def simulate(
         raise BadValue(f"`noise={noise:g}`: expected a share of the cube's range, 0 or more")
     cube = cube.load()
     observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
-    values = np.asarray(cube.values)
-    damaged = values.copy()
+    damaged = np.array(cube.values)
     if noise or nodata is not None:
         measured, _ = observed_entries(cube, None, nodata, nodata_in)
-        damaged = _noisy(cube, measured, noise, seed) if noise else damaged
-    gap = _unused_value(cube, values)
+        damaged = _noisy(cube, measured, noise, seed, nodata) if noise else damaged
+    gap = _unused_value(cube, damaged)
     damaged[~np.broadcast_to(observed, cube.shape)] = gap
     return replace(cube, values=damaged, nodata=gap, path=None), observed
 
 
-def _noisy(cube: Cube, observed: Bools, noise: float, seed: int) -> Array:
-    """Return the values with noise at observed entries; noise: std over the range of good bands."""
+def _noisy(cube: Cube, observed: Bools, noise: float, seed: int, nodata: Nodata) -> Array:
+    """Return the values with noise at observed entries, none of which becomes nodata by it.
+
+    noise: std as a share of the range of the good bands.
+    """
     need_torch("noise that is added")
     import torch
 
     from hydiff.learn.degrade import add_noise
 
-    values = np.asarray(cube.values)
-    clean = values[observed & cube.good_bands[:, None, None]].astype(np.float64)
+    values = np.array(cube.values, dtype=np.float64)
+    clean = values[observed & cube.good_bands[:, None, None]]
     if not clean.size:
         raise BadValue("no good band has a measured entry, so that noise has no range to go by")
     sigma = noise * float(clean.max() - clean.min())
     rng = torch.Generator().manual_seed(seed)
-    noisy = add_noise(torch.as_tensor(values.astype(np.float64)), sigma, rng).numpy()
-    if values.dtype.kind in "iu":
-        info = np.iinfo(values.dtype)
-        noisy = np.clip(np.rint(noisy), info.min, info.max)
-    return np.where(observed, noisy, values).astype(values.dtype)
+    noisy = add_noise(torch.as_tensor(values), sigma, rng).numpy()
+    return into_dtype(cube, noisy, observed, nodata)[0]
 
 
 def _unused_value(cube: Cube, values: Array) -> float:

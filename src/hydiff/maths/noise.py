@@ -14,6 +14,8 @@ SPECTRA_PER_BAND = 3  # complete spectra needed, per part and band, to regress a
 FEWEST_BANDS = 8  # least bands to regress their values; with fewer, second differences are used
 ROUNDS, SETTLED = 30, 0.03  # most rounds for the leverage, and relative change at which to stop
 MOST = 0.9  # largest leverage: at most this share of the residual variance counts as signal
+ROBUST = 1.4826  # std over median absolute deviation of Gaussian values
+TAPS = 9  # entries that a second difference combines, so that neighbouring ones are not independent
 NEIGHBOURS = np.array([[1.0, -2.0, 1.0], [-2.0, 4.0, -2.0], [1.0, -2.0, 1.0]]) / 6.0
 
 
@@ -117,5 +119,5 @@ def _robust_std(differences: Floats) -> tuple[float, float]:
     """Return std and its standard error from second differences (n,)."""
     if not len(differences):
         return 0.0, float("inf")
-    sigma = 1.4826 * float(np.median(np.abs(differences)))
-    return sigma, sigma / np.sqrt(max(len(differences) / 9, 1))
+    sigma = ROBUST * float(np.median(np.abs(differences)))
+    return sigma, sigma / np.sqrt(max(len(differences) / TAPS, 1))

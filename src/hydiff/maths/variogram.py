@@ -26,6 +26,7 @@ Shapes = dict[tuple[float, float], Floats]  # s and reach → variogram of unit 
 ORDERS = (1.0, 1.25, 1.5, 1.75, 1.95)  # s that are tried; at 2 the increments have no variance
 REACHES = (inf, 40.0, 10.0)  # px, that are tried
 TORUS = 256  # px: side of the torus on which variograms of the model are computed
+FEWEST_PAIRS = 20  # of pixels at lags of one length, for these to count
 LAGS = (6, 40)  # px: bounds of the longest lag, which is the width of the widest gap
 ROUNDING = 1e-13  # a shape that differs less from a constant counts as one
 LEAST_NUGGET = 1e-3  # of the sill: with less, the field interpolates the complete pixels
@@ -82,7 +83,7 @@ def fit_to_windows(
     # lags of similar length, in all directions
     ring = np.rint(2 * np.hypot(down, right)).astype(np.intp)
     total = np.bincount(ring, pairs)
-    enough = total >= 20
+    enough = total >= FEWEST_PAIRS
     if not enough.any():
         known = np.concatenate([z[:, complete] for z, complete in windows], axis=1)
         return [Covariance(orders[0], inf, 0.0, float(v)) for v in known.var(axis=1)]

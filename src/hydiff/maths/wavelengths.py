@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-NM_PER_UNIT = {"nm": 1.0, "nanometer": 1.0, "nanometre": 1.0}
-NM_PER_UNIT |= dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micrometre"), 1000.0)
+NM_PER_UNIT = {
+    **dict.fromkeys(("nm", "nanometer", "nanometre"), 1.0),
+    **dict.fromkeys(("um", "µm", "μm", "micron", "micrometer", "micrometre"), 1e3),
+    **dict.fromkeys(("mm", "millimeter", "millimetre"), 1e6),
+    **dict.fromkeys(("cm", "centimeter", "centimetre"), 1e7),
+    **dict.fromkeys(("m", "meter", "metre"), 1e9),  # as CF has it
+    **dict.fromkeys(("angstrom", "å"), 0.1),
+}
 
 
 def to_nanometres(

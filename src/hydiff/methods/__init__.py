@@ -9,14 +9,14 @@ entry: no other module compares a method's name or probes its settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from hydiff.errors import UnknownName, need_torch
 from hydiff.methods import user_code
-from hydiff.methods.settings import settings_from
+from hydiff.methods.settings import settings_dict, settings_from
 from hydiff.result import Step
 
 Inpaint = Callable[..., Iterator[Step]]
@@ -349,11 +349,6 @@ def choose(
     if entry.may_be_pretrained and settings.pretrained:
         entry = replace(entry, pretrained=True)
     return Chosen(method, getattr(module, entry.inpaint), settings, entry)
-
-
-def settings_dict(settings: Any) -> dict[str, Any]:
-    """Return settings as a dict that can be written as JSON."""
-    return dict(vars(settings)) if isinstance(settings, SimpleNamespace) else asdict(settings)
 
 
 def row_settings(chosen: Chosen, noisy: bool) -> dict[str, Any]:

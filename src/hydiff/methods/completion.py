@@ -27,6 +27,8 @@ TRUSTED = 0.99  # a pixel is complete if its observed bands explain this share o
 FEWEST_ALIKE = 8  # pixels that must miss the same run of bands before neighbours are used
 ASKED = 8  # px around the pixels of a run within which neighbours are used
 NOISE_RADIUS = 0.7  # px, std of a Gaussian that averages neighbours about as 3 x 3 pixels do
+BANDS = 16  # about as many bands are used for the variogram of the residual
+SMOOTHEST, WEAKEST = 0.1, 0.01  # least nugget over sill of the residual; and least sill over nugget
 CHANCE = 1.5  # correlations of fewer standard errors count as 0, slightly larger ones as little
 
 
@@ -107,12 +109,12 @@ def _kriged_residual(residual: Floats, observed: Bools) -> Floats:
 def _residual_ratio(residual: Floats, observed: Bools) -> float:
     """Return κ = nugget / sill of a membrane (s = 1), from the variograms of some bands."""
     fits = []
-    for band in range(0, len(residual), max(len(residual) // 16, 1)):
+    for band in range(0, len(residual), max(len(residual) // BANDS, 1)):
         if observed[band].any():
             fits += fit_covariances(residual[band : band + 1], observed[band], (1.0,), (inf,))
     sill = float(np.mean([c.sill for c in fits]))
     nugget = float(np.mean([c.nugget for c in fits]))
-    return max(nugget / sill, 0.1) if sill > 0.01 * nugget else inf
+    return max(nugget / sill, SMOOTHEST) if sill > WEAKEST * nugget else inf
 
 
 # ── runs of adjacent bands ───────────────────────────────────────────────────────────────────────

@@ -15,9 +15,10 @@ from hydiff.gaps import mask
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.noise_level import Sigma, unit_sigma
 from hydiff.maths.subspace import Subspace
-from hydiff.methods import Chosen, choose, settings_dict
+from hydiff.methods import Chosen, choose
 from hydiff.methods.determinism import determinism
 from hydiff.methods.offers import for_bands
+from hydiff.methods.settings import settings_dict
 from hydiff.reference.models import ReferencePlanes
 from hydiff.result import Step
 
@@ -102,14 +103,14 @@ def estimate_each(
     return [_drained(task, job, given=_given(task, shared) | extra, at=at) for task, extra in runs]
 
 
-def taught(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
+def tuned_network(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
     """Return the prior's network, tuned on a cube with the settings of `anchored` in `chosen`."""
     from hydiff.methods import tuned
 
     [task] = _tasks(cube, observed, [chosen], sigma_y, job)
     with memory_advice(job.device, MEMORY_ADVICE), determinism(job.deterministic):
         arrays, rng = _on_device(*task.inputs, job)
-        return tuned.taught(*arrays, task.chosen.settings, rng)
+        return tuned.tuned_network(*arrays, task.chosen.settings, rng)
 
 
 def estimate_at(
@@ -242,11 +243,10 @@ def _tasks(
     """Return a task for each method; the tasks share their arrays."""
     check_memory_limit()
     values = np.asarray(cube.values)
-    scale = (
-        detector_scale(values, observed, cube.good_bands, cube.detectors)
-        if job.common is None
-        else job.common.scale
-    )
+    if job.common is None:
+        scale = detector_scale(values, observed, cube.good_bands, cube.detectors)
+    else:
+        scale = job.common.scale
     # some formats store the bands of a pixel together: order="C" makes each band contiguous
     y = np.subtract(values, scale.low, dtype=np.float64, order="C")
     y /= scale.span
@@ -259,7 +259,7 @@ def _tasks(
         assumed, ignored = modelled(chosen, sigma)
         task_notes = [*notes, *ignored]
         if not observed.all() or assumed.any():
-            task_notes += [*(chosen.settings.notes if chosen.facts.notes else ())]
+            task_notes += chosen.settings.notes if chosen.facts.notes else []
             if chosen.facts.equivariant:
                 from hydiff.learn.transforms import blind_note
 
@@ -361,9 +361,9 @@ def _start(
     import torch
 
     options: dict[str, Any] = {} if state is None else {"resume": state}
-    prior = None if job.common is None else job.common.prior
-    if prior is not None and job.common is not None and len(y) == job.common.bands.sum():
-        options["initial"] = {name: torch.as_tensor(value) for name, value in prior.items()}
+    common = job.common
+    if common is not None and common.prior is not None and len(y) == common.bands.sum():
+        options["initial"] = {name: torch.as_tensor(w) for name, w in common.prior.items()}
     elif chosen.facts.weights and chosen.settings.weights is not None:
         from hydiff.learn.weights import load_weights
 

@@ -109,32 +109,33 @@ def prior(
     """
     device = torch.device(device)
     c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
-    short: list[str] = []
-    f, covariances = corrected_fields(c, settings, device, short, network, at)
+    messages: list[str] = []
+    f, covariances = corrected_fields(c, settings, device, messages, network, at)
     step = cube_step(c, f, covariances, settings.error_bars, rng, at)
     engine = f"network {named(settings.file())}, on {device.type}"
-    yield step._replace(how="; ".join([engine, *short]))
+    yield step._replace(how="; ".join([engine, *messages]))
 
 
 def corrected_fields(
     c: Coordinates,
     settings: Prior,
     device: torch.device,
-    short: list[str] | None = None,
+    messages: list[str] | None = None,
     network: Callable[[], nn.Module] | None = None,
     at: Bools | None = None,
 ) -> tuple[Floats, list[Covariance]]:
-    """Return the filled components (K, H, W) and their covariances; short: as in `fields_through`.
+    """Return the filled components (K, H, W) and their covariances.
 
+    messages: as in `fields_through`.
     at: mask (H, W) of the wanted pixels; others may come back without the correction.
     """
     key = str(device), settings.planes
-    if key not in c.shown:
-        c.shown[key] = shown_of(parts_of(c, settings.planes), c, device, short)
-    network_input: Shown = c.shown[key]
+    if key not in c.network_inputs:
+        c.network_inputs[key] = network_input(parts_of(c, settings.planes), c, device, messages)
+    inputs: NetworkInput = c.network_inputs[key]
     model = network() if network else prior_weights.network_of(settings.file(), str(device))
-    planes = corrected_planes(network_input, Symmetric(model, settings.symmetries, at))
-    return network_input.parts.with_planes(planes), network_input.parts.covariances
+    planes = corrected_planes(inputs, Symmetric(model, settings.symmetries, at))
+    return inputs.parts.with_planes(planes), inputs.parts.covariances
 
 
 def named(file: Path) -> str:
@@ -200,7 +201,7 @@ def axes_of(c: Coordinates) -> Floats:
     return axes
 
 
-class Shown(NamedTuple):
+class NetworkInput(NamedTuple):
     """The input of the network: k planes and their smooth fields."""
 
     parts: Parts
@@ -210,21 +211,21 @@ class Shown(NamedTuple):
     fields: Tensor  # (k, 3, H, W) smooth fields of orders `ORDERS`, on the network's device
 
 
-def shown_of(
-    parts: Parts, c: Coordinates, device: torch.device, short: list[str] | None = None
-) -> Shown:
-    """Return the network's input for these components; short: as in `fields_through`."""
+def network_input(
+    parts: Parts, c: Coordinates, device: torch.device, messages: list[str] | None = None
+) -> NetworkInput:
+    """Return the network's input for these components; messages: as in `fields_through`."""
     if not (c.complete.any() and len(parts.p)):
         nothing = UnitPlanes(parts.p[:0], np.zeros(0), np.zeros(0))
-        return Shown(parts, c.complete, nothing, np.zeros(0), torch.zeros(0, 3))
+        return NetworkInput(parts, c.complete, nothing, np.zeros(0), torch.zeros(0, 3))
     unit = planes_of(parts.p, c.complete)
-    f = fields_through(unit.planes, c.complete, device, c.membranes, short)
-    return Shown(parts, c.complete, unit, noise_of(parts, unit), f)
+    f = fields_through(unit.planes, c.complete, device, c.membranes, messages)
+    return NetworkInput(parts, c.complete, unit, noise_of(parts, unit), f)
 
 
-def corrected_planes(shown: Shown, network: nn.Module) -> Floats:
+def corrected_planes(inputs: NetworkInput, network: nn.Module) -> Floats:
     """Return the network's components (k, H, W) filled; without noise, complete pixels are kept."""
-    (parts, complete, unit, noise, f), device = shown, shown.fields.device
+    (parts, complete, unit, noise, f), device = inputs, inputs.fields.device
     p = parts.p
     if not len(f):
         return p.copy()
@@ -290,13 +291,13 @@ def fields_through(
     complete: Bools,
     device: torch.device,
     membranes: dict[float, Membrane],
-    short: list[str] | None = None,
+    messages: list[str] | None = None,
 ) -> Tensor:
     """Return the smooth fields (K, 3, H, W) of orders `ORDERS` through planes z (K, H, W).
 
     Dense matrices are used on a GPU, sparse factors shared by all planes on a CPU, or if there are
     too many missing pixels or too little GPU memory.  In the last case a message is added to
-    `short`.
+    `messages`.
     """
     if device.type == "cuda" and (~complete).sum() <= MOST_MISSING:
         plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
@@ -306,8 +307,8 @@ def fields_through(
                 return torch.stack([field(plane.float()) for field in fields], dim=1)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            if short is not None:
-                short.append("too little memory there: fields on the CPU")
+            if messages is not None:
+                messages.append("too little memory there: fields on the CPU")
     by_order = [plain_field(z, complete, s, inf, membranes) for s in ORDERS]
     return torch.as_tensor(np.stack(by_order, axis=1), dtype=torch.float32, device=device)
 

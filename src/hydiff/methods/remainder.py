@@ -22,8 +22,8 @@ class Remainder(NamedTuple):
     """The whitened spectra of a cube minus their components."""
 
     rest: Floats  # (C, n) remainder, filled in the gaps
-    place: Ints  # (H, W) column of each pixel in `rest`; -1 where it is not needed
-    left: Floats  # (C,) variance of the remainder at the complete pixels
+    column: Ints  # (H, W) column of each pixel in `rest`; -1 where it is not needed
+    rest_var: Floats  # (C,) variance of the remainder at the complete pixels
 
 
 def remainder(
@@ -47,22 +47,22 @@ def remainder(
     """
     (C, K), missing = space.basis.shape, ~complete
     wanted = np.ones_like(complete) if everywhere else missing
-    place = np.where(wanted, np.cumsum(wanted).reshape(wanted.shape) - 1, -1)
+    column = np.where(wanted, np.cumsum(wanted).reshape(wanted.shape) - 1, -1)
     rest = np.zeros((C, int(wanted.sum())))
     if K == C or not complete.any():  # there is no remainder
         z, *_ = _projected(y, complete, weight, space, np.zeros_like(complete))
-        return z, Remainder(rest, place, np.zeros(C))
+        return z, Remainder(rest, column, np.zeros(C))
     surface = membrane_of(complete, inf, membranes) if missing.any() else None
     sampled = complete if everywhere or surface is None else surface.rim.pixels
-    z, residual, left = _projected(y, complete, weight, space, sampled)
+    z, residual, rest_var = _projected(y, complete, weight, space, sampled)
     if noise.any():
         noise = noise * (1 - (space.basis**2).sum(axis=1))  # the components contain the other part
-        residual *= (np.maximum(left - noise, 0) / np.maximum(left, 1e-300))[:, None]
+        residual *= (np.maximum(rest_var - noise, 0) / np.maximum(rest_var, 1e-300))[:, None]
     if everywhere:
         rest[:, complete.ravel()] = residual
     if surface is not None:
         rest[:, missing[wanted]] = surface.inside(residual[:, surface.rim.pixels[sampled]])
-    return z, Remainder(rest, place, left)
+    return z, Remainder(rest, column, rest_var)
 
 
 def _projected(
@@ -73,8 +73,9 @@ def _projected(
     in small batches, since cubes are large.
     """
     (C, K), at = space.basis.shape, np.flatnonzero(complete)
-    z, residual, left = np.zeros((K, complete.size)), np.empty((C, int(sampled.sum()))), np.zeros(C)
-    column = np.cumsum(sampled) - 1
+    z, residual = np.zeros((K, complete.size)), np.empty((C, int(sampled.sum())))
+    square = np.zeros(C)
+    number = np.cumsum(sampled) - 1
     for start in range(0, len(at), AT_ONCE):
         part = at[start : start + AT_ONCE]
         spectra = y.reshape(C, -1)[:, part]
@@ -82,10 +83,10 @@ def _projected(
             spectra *= weight[:, None]
         z[:, part] = coordinates = space.project(spectra)
         spectra -= space.reconstruct(coordinates)
-        left += np.einsum("cn,cn->c", spectra, spectra)
+        square += np.einsum("cn,cn->c", spectra, spectra)
         in_sample = sampled.ravel()[part]
-        residual[:, column[part[in_sample]]] = spectra[:, in_sample]
-    return z.reshape(K, *complete.shape), residual, left / max(len(at), 1)
+        residual[:, number[part[in_sample]]] = spectra[:, in_sample]
+    return z.reshape(K, *complete.shape), residual, square / max(len(at), 1)
 
 
 def membrane_of(complete: Bools, reach: float, membranes: dict[float, Membrane]) -> Membrane:

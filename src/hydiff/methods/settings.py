@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from types import NoneType
+from dataclasses import asdict, fields, replace
+from types import NoneType, SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
-from hydiff.errors import BadValue, UnknownName, of_type
+import numpy as np
 
+from hydiff.errors import BadValue, UnknownName, in_words, of_type
+
+IN_JSON = (str, int, float, list, tuple, dict, NoneType)
 LARGEST = 1e9  # a larger number is a mistake, and some would never end
 
 
@@ -57,4 +60,20 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
             return value
     except ValueError:
         pass
-    raise BadValue(f"setting {name} = {value!r}: expected {getattr(hint, '__name__', hint)}")
+    raise BadValue(f"setting {name} = {value!r}: expected {in_words(hint)}")
+
+
+def settings_dict(settings: Any) -> dict[str, Any]:
+    """Return settings as a dict that can be written as JSON."""
+    if isinstance(settings, SimpleNamespace):  # of a user's function: values of any type
+        return {name: plain(value) for name, value in vars(settings).items()}
+    return asdict(settings)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: scalars of numpy as Python's, unknown types as text."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value if isinstance(value, IN_JSON) else str(value)

@@ -22,11 +22,7 @@ from hydiff.errors import BadValue
 from hydiff.maths import gaussian, subspace
 from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covariances, risk
 from hydiff.methods import components
-from hydiff.methods.classical import (
-    field,
-    filtered,
-    laplacian_eigenvalues,
-)
+from hydiff.methods.classical import field, filtered, laplacian_eigenvalues
 from hydiff.methods.completion import complete_spectra
 from hydiff.methods.membranes import Membrane
 from hydiff.methods.remainder import membrane_of, remainder
@@ -42,9 +38,8 @@ class Smooth:
     s: float | None = None  # order of the Laplacian: 1 is harmonic, 2 biharmonic; None = fitted
     components: int = 24  # principal components kept
     error_bars: bool = False  # also compute the posterior variance
-    space: subspace.Subspace | None = (
-        None  # components of the whole scene; None = fitted to the cube
-    )
+    # components of the whole scene; None = fitted to the cube
+    space: subspace.Subspace | None = None
 
     def __post_init__(self) -> None:
         if self.s is not None and not 0.5 <= self.s <= 2:
@@ -65,11 +60,11 @@ class Coordinates(NamedTuple):
     space: subspace.Subspace  # of the whitened spectra
     z: Floats  # (K, H, W), 0 outside the complete pixels
     rest: Floats  # (C, n) remainder of the whitened spectra, filled; see `remainder`
-    place: Ints  # (H, W) column of each pixel in `rest`; -1 where it is not needed
-    left: Floats  # (C,) variance of the remainder at the complete pixels
+    column: Ints  # (H, W) column of each pixel in `rest`; -1 where it is not needed
+    rest_var: Floats  # (C,) variance of the remainder at the complete pixels
     membranes: dict[float, Membrane]  # by reach, each created at first use
     fitted: list[tuple[Floats, list[Covariance]]]  # result of `fitted_fields`, after its first call
-    shown: dict[tuple[str, int], Any]  # cache of `prior.Shown`, by device and number of planes
+    network_inputs: dict[tuple[str, int], Any]  # of `prior`, by device and number of planes
     predicted: dict[Any, Any]  # cache of `reference.models.predictions`
 
     @property
@@ -89,7 +84,7 @@ class Coordinates(NamedTuple):
         results are dropped, except the membranes if the mask of complete pixels is the same."""
         membranes = self.membranes if np.array_equal(complete, self.complete) else {}
         new = self._replace(z=z, complete=complete, membranes=membranes)
-        return new._replace(fitted=[], shown={}, predicted={})
+        return new._replace(fitted=[], network_inputs={}, predicted={})
 
     def some(self, used: Bools) -> Coordinates:
         """Return a copy with only the components selected by a mask (K,)."""
@@ -172,7 +167,7 @@ def cube_step(
     if error_bars:
         variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
         sigma = np.sqrt(c.spread)
-        whitened_std = np.sqrt(c.space.basis**2 @ variance + c.left[:, None])
+        whitened_std = np.sqrt(c.space.basis**2 @ variance + c.rest_var[:, None])
         sigma[:, ~c.complete] = whitened_std / c.weight[:, None]
     if at is not None:
         bars, excess = (None if a is None else a[:, at][:, None] for a in (sigma, c.excess))
@@ -219,7 +214,7 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
     depends on the covariances.
     """
     x = c.space.reconstruct(f[:, at])
-    column = c.place[at]
+    column = c.column[at]
     if (column >= 0).all():
         x += c.rest[:, column]
     else:  # complete pixels that keep their values have no column
@@ -230,7 +225,7 @@ def spectra_at(c: Coordinates, f: Floats, covariances: Sequence[Covariance], at:
     y, observed = c.y[:, at], c.observed[:, at]
     if few.any():
         variance = np.array([risk(fit) + fit.nugget for fit in covariances])
-        covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.left)
+        covariance = (c.space.basis * variance) @ c.space.basis.T + np.diag(c.rest_var)
         x[:, few] += _correction((weight * y - x)[:, few], observed[:, few], covariance)
     x /= weight
     return x if c.noisy else np.where(observed | c.complete[at], y, x)

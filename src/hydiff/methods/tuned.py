@@ -34,8 +34,8 @@ from hydiff.methods.prior import (
     Symmetric,
     corrected_planes,
     named,
+    network_input,
     parts_of,
-    shown_of,
     trust,
 )
 from hydiff.methods.smooth import coordinates, cube_step
@@ -66,13 +66,13 @@ def tuned(
     yield Step(T + 1, T + 1, tuner.cube(), how=tuner.how)
 
 
-def taught(
+def tuned_network(
     y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, rng: Generator
 ) -> nn.Module:
     """Return the tuned network, which can fill planes of this cube for any mask."""
     tuner = Tuner(y, observed, sigma_y, settings, rng)
     if not tuner.useful:
-        return tuner.untaught
+        return tuner.untuned
     deque(tuner.steps(), maxlen=0)
     return tuner.mean
 
@@ -97,27 +97,27 @@ class Tuner(Resumable):
         self.settings, self.rng, self.device = settings, rng, y.device
         prior = Prior(size=settings.size)
         self.file = prior.file()
-        self.untaught = prior_weights.network_of(self.file, str(y.device))
+        self.untuned = prior_weights.network_of(self.file, str(y.device))
         values, flags, sigma = (a.cpu().numpy() for a in (y.double(), observed, sigma_y.double()))
         values = np.where(flags, values, 0.0)
         self.c = coordinates(values, flags, sigma, prior.components)
         self.parts = parts_of(self.c, prior.planes)
-        self.shown = shown_of(self.parts, self.c, self.device)
-        self.before = self.after = corrected_planes(self.shown, self.untaught)
+        self.inputs = network_input(self.parts, self.c, self.device)
+        self.before = self.after = corrected_planes(self.inputs, self.untuned)
         complete = self.c.complete
         wanted = self.c.noisy or not complete.all()
         self.useful = bool(len(self.parts.p) and complete.any() and wanted)
         if not self.useful:
             return
-        self.unit = self.shown.unit
-        self.level = self._tensor(self.shown.noise)
+        self.unit = self.inputs.unit
+        self.level = self._tensor(self.inputs.noise)
         self.noise = torch.diag(self.level) if self.c.noisy else None
         self.complete = torch.as_tensor(complete, device=self.device)
         self.gate = self._tensor(trust(complete))
         self.fields = [Field(self.complete, s) for s in ORDERS]
         self.z = self._planes(self.before)  # these two stay in place: a recorded step reads them
         self.motion = torch.zeros((settings.examples, 3), dtype=torch.int64, device=self.device)
-        network = copy.deepcopy(self.untaught).requires_grad_(True)
+        network = copy.deepcopy(self.untuned).requires_grad_(True)
         rate = torch.tensor(RATE * settings.lr, device=self.device)
         engine, precision = settings.engine, settings.precision
         self.half = precision == "auto" and y.is_cuda  # the tuned network is applied in TF32
@@ -167,15 +167,15 @@ class Tuner(Resumable):
 
     def average(self, symmetries: int) -> None:
         """Fill the planes with the mean of the networks before and after tuning."""
-        self.after = corrected_planes(self.shown, Symmetric(self.mean, symmetries))
+        self.after = corrected_planes(self.inputs, Symmetric(self.mean, symmetries))
         if self.c.noisy:  # tuning improves gaps, not the denoising of other pixels
-            denoised = corrected_planes(self.shown, Symmetric(self.untaught, symmetries))
+            denoised = corrected_planes(self.inputs, Symmetric(self.untuned, symmetries))
             self.after = np.where(self.c.complete, denoised, self.after)
 
     @property
     def mean(self) -> nn.Module:
         """The mean of the networks before and after tuning."""
-        return Mean(self.untaught, copy.deepcopy(self.fit.network).requires_grad_(False))
+        return Mean(self.untuned, copy.deepcopy(self.fit.network).requires_grad_(False))
 
     def cube(self) -> Tensor:
         """Return the filled cube (C, H, W)."""

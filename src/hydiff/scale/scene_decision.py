@@ -160,7 +160,9 @@ def spread_over(planned: Sequence[Tile], count: int) -> list[Tile]:
 
 def _other_kinds(scene: Scene, sample: Sequence[Window]) -> list[Tile]:
     """Return a tile for each kind of gaps that is to be filled and does not occur in a sample."""
-    present = set[str]().union(*(split.aims(auto.TrialWindow(*window)) for window in sample))
+    present = set[str]().union(
+        *(split.kinds_to_fill(auto.TrialWindow(*window)) for window in sample)
+    )
     additional: list[Tile] = []
     if len(present) == len(split.KINDS):
         return additional
@@ -191,7 +193,9 @@ def _kinds(scene: Scene, tile: Tile) -> set[str]:
     """Return the kinds of gaps that are to be filled in a tile, without reading its values."""
     nothing = np.broadcast_to(np.zeros((), scene.cube.dtype), scene.cube.shape)
     without = replace(scene.cube, values=nothing)
-    return split.aims(auto.TrialWindow(*window(without, scene.observed, scene.target, tile)))
+    return split.kinds_to_fill(
+        auto.TrialWindow(*window(without, scene.observed, scene.target, tile))
+    )
 
 
 def _step(windows: Sequence[Window]) -> int:

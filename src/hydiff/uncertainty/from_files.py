@@ -39,14 +39,17 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
             "`hydiff fill` writes: keep the companions with the cube"
         )
     cube = cube.load()
+    filled = layers["filled"] > 0
+    why = layers.get("why", np.zeros(cube.shape, np.uint8))
     values = fill_values(cube)
+    values[(why > 0) & ~filled] = np.nan  # left missing, whatever the file has there
     return Result(
         cube=cube,
         values=values,
         raw=values,
-        filled=layers["filled"] > 0,
+        filled=filled,
         flags=layers["flags"],
-        why=layers.get("why", np.zeros(cube.shape, np.uint8)),
+        why=why,
         left=fill_record.entries.left,
         method=fill_record.method,
         settings=fill_record.settings,

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import BadValue, HydiffError, check_seed, of_type
+from hydiff.errors import BadValue, HydiffError, ShapeMismatch, check_seed, of_type
 from hydiff.gaps.regions import chosen_bands
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
 from hydiff.result import Result
@@ -129,7 +129,7 @@ def propagate(
         raise BadValue(f"`samples={samples}`: expected a number of samples, {FEWEST} or more")
     check_seed(seed)
     if not callable(f):
-        of_type("f", f, str)
+        of_type("f", f, str, "'mean', a formula such as 'b5 - b2', or a function")
     if isinstance(result, str | Path):
         from hydiff.uncertainty.from_files import result_of, stored_samples
 
@@ -137,7 +137,8 @@ def propagate(
         samples = stored_samples(result) if samples is None else samples
     if not isinstance(result, Result):
         raise BadValue(f"a {type(result).__name__}: expected the Result of a fill, or its path")
-    x = fill_values(result.cube)
+    # entries that only a mask declares missing, and that were not filled, have values in the cube
+    x = np.where(np.isfinite(result.values), fill_values(result.cube), np.nan)
     quantity = quantity_of(f, over, result.cube, x, result.filled, bands)
     # the errors of denoised measurements are correlated, too: only samples know how
     exact = len(quantity.labels) <= EXACT and not result.is_denoised
@@ -147,7 +148,7 @@ def propagate(
         if samples is None or isinstance(samples, int | np.integer):
             errors = drawn_errors(result, int(samples or SAMPLES), seed)
         else:
-            errors = (sample - x for sample in samples)
+            errors = _given_errors(samples, x)
         propagated = by_samples(quantity, x, result.filled, varied(result, x, errors, seed))
     return replace(propagated, empty=quantity.empty, notes=tuple(_notes(result, quantity.bands)))
 
@@ -277,6 +278,17 @@ def drawn_errors(result: Result, n: int, seed: int) -> Iterator[Floats]:
     return (sample - values for sample in result.samples(n, seed))
 
 
+def _given_errors(samples: Iterable[Array], x: Floats) -> Iterator[Floats]:
+    """Yield the differences of given samples from the cube x (bands, rows, cols)."""
+    for number, sample in enumerate(samples):
+        if np.shape(sample) != x.shape:
+            raise ShapeMismatch(
+                f"sample {number} has shape {np.shape(sample)}, but the cube is {x.shape}; "
+                "expected cubes such as `result.samples(200)` yields"
+            )
+        yield sample - x
+
+
 def varied(result: Result, x: Floats, errors: Iterable[Floats], seed: int) -> Iterator[Floats]:
     """Yield cubes that are as likely as the filled cube x, from errors (bands, rows, cols).
 
@@ -349,7 +361,8 @@ def _exact(
 ) -> Propagated:
     """Return linear functions with their uncertainty from the covariance of the errors."""
     fill_var, noise_var = variances(result, (weights(i) for i in range(len(quantity.labels))))
-    value, sigma = quantity.f(x), np.sqrt(fill_var + noise_var)
+    value = quantity.f(x)
+    sigma = np.where(np.isfinite(value), np.sqrt(fill_var + noise_var), np.nan)
     half = np.array(NORMAL_QUANTILES)[:, None] * sigma
     share = _ratio(fill_var, fill_var + noise_var)
     return Propagated(quantity.labels, value, sigma, value - half, value + half, share, 0)

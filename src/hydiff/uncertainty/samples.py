@@ -140,9 +140,8 @@ def error_draws(
     kriged = bool(not is_complete.all() or model.noise_edge)
     krige = kriging_error(systems, model.covariances, wide_at)
     mixing = mixing_of(gaps, model, at, surroundings, systems)
-    measured_var = (
-        model.left * model.noise / (model.left + model.noise)
-    )  # of the residual, given the data
+    # of the residual of measured entries, given the data
+    measured_var = model.left * model.noise / (model.left + model.noise)
     left = np.sqrt(np.where(gaps.observed[:, at], measured_var[:, None], model.left[:, None]))
     scale = np.where(gaps.drawn[:, at], _scale(gaps, model, mixing, at), 0.0)
     # single precision for arrays of all bands and pixels
