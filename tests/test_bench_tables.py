@@ -425,7 +425,8 @@ def test_figures_are_drawn_from_cells_and_rows(tmp_path, monkeypatch):
     assert names == {f"{n}{s}" for n in wanted for s in (".png", ".pdf")}
     assert all(p.stat().st_size > 2000 for p in made)
     left = [f"no figure quality-{name}: run its table first" for name in ("best", "widths")]
-    assert lines == ["no figure frames-band-100: the scene has 12 bands", *left]
+    fills = [f"fills indian_pines_quick, frames, σ_y 0.0 with {m}" for m in choice.methods]
+    assert lines == [*fills, "no figure frames-band-100: the scene has 12 bands", *left]
     cached = sorted((tmp_path / "figures" / "cells").glob("*.npz"))
     stamps = [p.stat().st_mtime_ns for p in cached]
     panels.fill_case(panels.FillCache(tmp_path / "figures" / "cells"), choice, "frames", 0.0)

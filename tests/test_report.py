@@ -115,6 +115,7 @@ def test_it_tells_what_the_record_tells(fill, whole):
     record = json.loads((fill / "out.tif.fill.json").read_text())
     texts = [record["recipe"]["why"], record["input"]["sha256"], record["time"]]
     texts += [f"{record['entries']['filled']:,}", f"{record['expected']['nrmse']:.3g}"]
+    texts += [", counted from 1. Missing pixels are pink."]
     texts += ["outside the observed pixels; --outside fill takes them"]
     texts += list(record["entries"]["left"]) + list(record["versions"].values())
     texts += ["hydiff fill in.tif", "unchanged since the fill"]

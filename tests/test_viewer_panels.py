@@ -146,11 +146,14 @@ def test_lines_of_the_graticule_have_the_coordinate_that_they_are_labelled_with(
 
 @pytest.mark.parametrize("transform", [TURNED, (30.0, 0.0, 5e5, 0.0, -30.0, 4e6)])
 @pytest.mark.parametrize("top", [0.0, 3.0, 41.5])
-def test_no_label_of_the_graticule_is_cut_by_the_upper_edge(transform, top):
+def test_no_label_of_the_graticule_is_cut_or_covered(transform, top):
     box = Box(top, top + 50.0, 0.0, 60.0)
     lines = map_marks.graticule(transform, box)
-    labelled = [line for line in lines if line.text]
-    assert labelled and all(line.at[1] >= top + 0.05 * 50 - 1e-6 for line in labelled)
+    labels = [line.at for line in lines if line.text]
+    assert len(labels) > 3 and all(row >= top + 0.05 * 50 - 1e-6 for _, row in labels)
+    for i, (col, row) in enumerate(labels):
+        assert all(abs(col - c) >= 7.2 or abs(row - r) >= 2.5 for c, r in labels[:i])
+        assert row <= top + 45 or col <= 60 - 0.32 * 60 - 7.2  # beside the scale bar
 
 
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ REFUSED = {
         ShapeMismatch,
         r"found \('time', .*isel\(time=0\)",
     ),
-    "two": (lambda a: a.isel(x=0).hydiff.gaps(), ShapeMismatch, "rows and columns, found"),
+    "two": (lambda a: a.isel(x=0).hydiff.gaps(), ShapeMismatch, r"one alone, array\.expand_dims"),
     "tiles": (lambda a: a.hydiff.fill(tile=24), BadValue, "`tile=`: goes with .* Dask chunks"),
     "method": (lambda a: a.chunk().hydiff.fill(method="smoth"), UnknownName, "did you mean"),
     "setting": (

@@ -186,6 +186,8 @@ def _check_dims(array: xr.DataArray) -> None:
     if array.ndim != 3:
         extra = [d for d in array.dims if str(d).lower() in ("time", "date", "t")]
         hint = f"; take one, such as isel({extra[0]}=0)" if extra else ""
+        if array.ndim == 2:
+            hint = "; give all bands or, if there is one alone, array.expand_dims('band')"
         raise ShapeMismatch(
             f"expected dimensions for bands, rows and columns, found {array.dims}{hint}"
         )

@@ -64,10 +64,10 @@ def write_figures(
     """Draw all figures for the first scene of a choice, and the curves of the tables in FOLDER.
 
     The fills are stored: they can be computed on one machine and drawn on another.
-    report: called with a line about each figure that is left out.
+    report: called with a line before each fill, and about each figure that is left out.
     """
     target = folder / "figures"
-    cache = FillCache(target / "cells", files, device)
+    cache = FillCache(target / "cells", files, device, report)
     cache.folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     cases = dict(_cases(cache, choice, report))

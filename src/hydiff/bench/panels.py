@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class FillCache(NamedTuple):
     folder: Path
     files: scenes.Files | None = None
     device: str = "auto"
+    report: Callable[[str], Any] = lambda text: None  # called with a line before a fill
 
     def case(self, scene: str, mask: str, sigma: float, by_name: dict[str, Cell]) -> Case:
         """Return a case: a scene, damaged by a mask and noise, and its fills by the named cells."""
@@ -74,6 +75,7 @@ class FillCache(NamedTuple):
         key = hashlib.sha256(repr((cell, cell_rows.settings_hash(cell))).encode()).hexdigest()[:16]
         path = self.folder / f"{key}.npz"
         if not path.exists():
+            self.report(f"fills {cell.scene}, {cell.mask}, σ_y {cell.sigma_y} with {cell.method}")
             [(_, x)] = cell_rows.run([cell], device=self.device, files=self.files)
             with staged(path) as temporary:
                 np.savez_compressed(temporary / path.name, x=x.astype(np.float16))

@@ -42,7 +42,7 @@ def shown(v: Survey, nm: Floats | None) -> str:
     """
     bands = ", ".join(f"band {b + 1}" + ("" if nm is None else f" ({nm[b]:.0f} nm)") for b in v.rgb)
     thinned = f" Every {v.every}th row and column is shown." if v.every > 1 else ""
-    return f"Red, green and blue are {bands}. Missing pixels are pink.{thinned}"
+    return f"Red, green and blue are {bands}, counted from 1. Missing pixels are pink.{thinned}"
 
 
 def pictures(v: Survey) -> list[Figure]:

@@ -46,7 +46,8 @@ class MapDrawing:
         lines = map_marks.graticule(self.cube.transform, box)
         ends = [(list(line.cols), list(line.rows)) for line in lines]
         self.lines.data = columns(ends, ("xs", "ys"))
-        self.labels.data = columns([(*line.at, line.text) for line in lines], ("x", "y", "text"))
+        labels = [(*line.at, line.text) for line in lines if line.text]
+        self.labels.data = columns(labels, ("x", "y", "text"))
 
     def show(self, wanted: bool) -> None:
         """Show or hide the grid lines and the scale bar."""

@@ -17,7 +17,8 @@ from hydiff.io import maps
 from hydiff.viewer.images import Stretch, round_numbers
 
 DEGREE = 111_320.0  # m per degree along a meridian, and along the equator
-EDGE = 0.12  # share of the width at the right edge where a label would be cut off
+EDGE = 0.12  # width of a label, as a share of the width in view
+SCALE_BAR = 0.32  # share of the width in view, in the lower right corner
 LABEL = 0.02  # distance of a label from the edge, as a share of the height in view
 ABOVE = 0.05  # height of a label, which stands above its point, as a share of the height in view
 
@@ -61,9 +62,23 @@ def graticule(transform: tuple[float, ...], box: Box) -> list[GridLine]:
             ends[:, axis] = value
             if (visible := _inside((ends - origin) @ to_picture.T, box)) is not None:
                 lines.append(_line(visible, "xy"[axis], value, box))
-    edge, top = box.right - EDGE * (box.right - box.left), _top(box)
-    fits = [line.at[0] < edge and line.at[1] >= top - 1e-9 for line in lines]
-    return [g if whole else g._replace(text="") for g, whole in zip(lines, fits, strict=True)]
+    return _legible(lines, box)
+
+
+def _legible(lines: list[GridLine], box: Box) -> list[GridLine]:
+    """Remove labels that an edge would cut, or that lie on another label or on the scale bar."""
+    wide, high = EDGE * (box.right - box.left), ABOVE * (box.bottom - box.top)
+    bar_left = box.right - SCALE_BAR * (box.right - box.left)
+    kept: list[tuple[float, float]] = []
+    legible = []
+    for line in lines:
+        col, row = line.at
+        hidden = col >= box.right - wide or row < _top(box) - 1e-9
+        hidden |= row > box.bottom - 2 * high and col > bar_left - wide
+        hidden |= any(abs(col - c) < wide and abs(row - r) < high for c, r in kept)
+        kept += [] if hidden else [line.at]
+        legible.append(line._replace(text="") if hidden else line)
+    return legible
 
 
 def _top(box: Box) -> float:
