@@ -69,6 +69,7 @@ class Phases(threading.Thread):
     def __init__(self, pipe, began):
         super().__init__()
         self.pipe, self.clock, self.other = pipe, {"masks": began}, []
+        self.finished = []  # seconds after the decision at which tiles were finished
 
     def run(self):
         for line in self.pipe:
@@ -77,6 +78,8 @@ class Phases(threading.Thread):
             except ValueError:
                 self.other.append(line)
                 continue
+            if phase == "tiles" and phase in self.clock:
+                self.finished.append(time.perf_counter() - self.clock[phase])
             if phase is not None:
                 self.clock.setdefault(phase, time.perf_counter())
 
@@ -137,6 +140,9 @@ def main():
            "mpsnr_missing": f"{mpsnr:.3f}", "load": f"{load:.1f}",
            "hydiff": hydiff.__version__}  # fmt: skip
     print(row, flush=True)
+    if done := phases.finished:  # a late first tile: the workers were still starting
+        first, half = done[0], done[len(done) // 2]
+        print(f"first tile after {first:.1f} s, half of them after {half:.1f} s", flush=True)
     table = OUT / "granule.csv"
     new = not table.exists()
     with table.open("a", newline="") as file:

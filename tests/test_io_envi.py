@@ -15,7 +15,7 @@ from hydiff import io, report
 from hydiff.cube import Cube
 from hydiff.errors import OutputError
 from hydiff.gaps import describe
-from hydiff.io import envi_header, provenance, transfer
+from hydiff.io import blocks, envi_header, provenance, threads, transfer
 from hydiff.io.conventions import evident_unit
 from hydiff.io.headers import scaling
 from hydiff.request import Request
@@ -272,6 +272,31 @@ def test_error_bars_have_the_gain_of_their_cube_and_no_offset(scene: Path, entry
         assert set(bars.scales) == {1e-4} and set(bars.offsets) == {0.0}
     with rasterio.open(scene.with_name("g.tif.flags.tif")) as mask:
         assert set(mask.scales) == {1.0}
+
+
+@pytest.mark.parametrize("interleave", ["bsq", "bil", "bip"])
+def test_a_rewritten_file_has_the_bytes_of_its_source_where_nothing_changed(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, interleave: str
+) -> None:
+    """Also those of NaN with a payload, of -0, and before the values; in parts, by threads."""
+    monkeypatch.setattr(blocks, "BUDGET", 500)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    stored = rng.random((4, 5, 6)).astype(">f4")
+    stored[0, 0, :2] = np.array([0x7FC0BEEF, 0x80000000], ">u4").view(">f4")
+    source, before = tmp_path / f"in.{interleave}", b"leading"
+    source.write_bytes(before + stored.tobytes())
+    order = {"bsq": (0, 1, 2), "bil": (1, 0, 2), "bip": (1, 2, 0)}[interleave]
+    bands, rows, cols = (stored.shape[order.index(axis)] for axis in range(3))
+    (tmp_path / "in.hdr").write_text(
+        f"ENVI\nsamples = {cols}\nlines = {rows}\nbands = {bands}\nheader offset = {len(before)}\n"
+        f"data type = 4\ninterleave = {interleave}\nbyte order = 1\n"
+    )
+    cube = io.read(source)
+    values = np.where(np.isnan(cube.values), np.nan, np.asarray(cube.values)) + 0.0  # other bits
+    values[1, 2, 3] = 7
+    stored.transpose(np.argsort(order))[1, 2, 3] = 7
+    io.write(replace(cube, values=values), tmp_path / f"out.{interleave}")
+    assert (tmp_path / f"out.{interleave}").read_bytes() == before + stored.tobytes()
 
 
 def test_comments_of_a_header_are_kept(scene: Path) -> None:

@@ -17,11 +17,12 @@ import numpy as np
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import CubeFormatError
 from hydiff.io import envi_header
-from hydiff.io.blocks import blocks, differs
+from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.envi_header import CODES, ORDER, Layout, describe, layout_of, parse
 from hydiff.io.headers import canonical
 from hydiff.io.marks import always, into_header
 from hydiff.io.parsing import check_dtype, native, parsing
+from hydiff.io.threads import in_threads
 
 SUFFIXES = (".hdr", ".img", ".bsq", ".bil", ".bip", ".dat", ".envi")
 keeps_mark = always
@@ -79,7 +80,7 @@ def write(cube: Cube, path: Path) -> list[Path]:
 
 
 def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
-    """Copy both files of `source` and replace the changed entries.
+    """Copy both files of `source` with the changed entries replaced.
 
     If the suffix of `path` means another interleave, both files are written from scratch.
     """
@@ -90,16 +91,23 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         return write(cube, path)
     appended = source_header.name == source.name + ".hdr"
     header = _appended(data) if appended else data.with_suffix(".hdr")
-    shutil.copyfile(source, data)
     shutil.copyfile(source_header, header)
     into_header(header, cube.mark)
-    for block in blocks(layout.shape, layout.dtype.itemsize, axis=ORDER[layout.interleave][0]):
+    order = ORDER[layout.interleave]
+
+    def stored(block: Block) -> Array:
+        """Return a block in the order of the file; entries that did not change keep their bytes."""
         new = np.asarray(cube.values[block])
         # mapped for each block: pages that stay mapped count as memory
-        stored = _values(data, layout, "r+")
-        changed = differs(stored[block], new)
-        if changed.any():  # pages that are not touched need not be written
-            stored[block][changed] = new[changed]
+        values = np.array(_values(source, layout, "r")[block])
+        changed = differs(values, new)
+        values[changed] = new[changed]
+        return np.ascontiguousarray(values.transpose(order))
+
+    with source.open("rb") as reader, data.open("wb") as writer:
+        writer.write(reader.read(layout.offset))
+        for part in in_threads(stored, blocks(layout.shape, layout.dtype.itemsize, axis=order[0])):
+            writer.write(part.data)
     return [data, header]
 
 
