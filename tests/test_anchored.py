@@ -436,7 +436,7 @@ def test_sigma_may_differ_between_bands(cube, observed):
     ("change", "words"),
     [
         ({"steps": 0}, "steps = 0: expected a number above 0"),
-        ({"lr": float("nan")}, "lr = nan"),
+        ({"lr": float("nan")}, "`lr=nan`: expected a number"),
         ({"s": 3}, "s = 3 is outside"),
         ({"ei_weight": -1.0}, "ei_weight = -1.0: expected 0 or more"),
         ({"ei_weight": 0.0, "split_weight": 0.0}, "not both 0"),

@@ -94,7 +94,7 @@ def test_a_candidate_that_diverges_is_not_taken(monkeypatch):
         cells.measure(truth, seen, 0.0, 0),
         seen,
     )
-    monkeypatch.setitem(tuning.TUNING, "dhp", [{"lr": 1e30}])
+    monkeypatch.setitem(tuning.TUNING, "dhp", [{"lr": 1e9}])
     ((changes, note),) = tuning.tuned([damaged], "cpu")
     assert "lr" not in changes and "inf" in note
 

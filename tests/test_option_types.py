@@ -77,6 +77,12 @@ def test_numbers_of_numpy_are_those_of_python(cube, stripe, tmp_path):
     assert of_type("nodata", np.array([1.0, 2.0]), list[float]) == [1.0, 2.0]
 
 
+def test_nodata_may_be_nan(cube, stripe):
+    gaps = np.where(stripe, cube, np.nan)
+    for nodata in (np.nan, [np.nan], np.array([np.nan]), (float("nan"), np.float32("nan"))):
+        assert hydiff.fill(gaps, nodata=nodata, method="linear").filled.sum() == 3 * 16
+
+
 SETTINGS = [(m, f.name, f.type) for m in METHODS for f in fields(choose(m).settings)]
 
 

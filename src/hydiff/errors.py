@@ -187,17 +187,18 @@ FORMS: dict[Any, tuple[str, tuple[type, ...]]] = {
 ANYTHING = ("anything", (object,))
 
 
-def of_type(name: str, value: Any, hint: Any, help: str = "") -> Any:
+def of_type(name: str, value: Any, hint: Any, help: str = "", nan: bool = False) -> Any:
     """Return the value of an option, from NumPy as Python numbers; BadValue unless it has the type
     of its annotation.  NaN is no number, and True and False are none.
-    help: what the option is for, for the message.
+    help: what the option is for, for the message.  nan: NaN is a number.
 
     >>> of_type("seed", 3, int | None)
     3
     """
     if hint is not Any and hasattr(value, "tolist"):
         value = value.tolist()
-    if any(_is_a(kind, value) for kind in _kinds(hint)):
+    is_nan = isinstance(value, float) and value != value
+    if any(_is_a(kind, value) for kind in _kinds(hint)) and (nan or not is_nan):
         return value
     text = repr(value)
     shown = text if len(text) <= 40 else f"{text[:39]}…"
@@ -224,8 +225,6 @@ def _is_a(kind: Any, value: Any) -> bool:
     """Return whether a value has the type of an annotation, and so have its parts, if any."""
     if not isinstance(value, _form(kind)[1]) or (isinstance(value, bool) and kind in (int, float)):
         return False
-    if kind is float:
-        return bool(value == value)
     if get_origin(kind) in (tuple, Sequence):
         part = get_args(kind)[0]
         parts: Any = value

@@ -189,7 +189,8 @@ class Request:
         hints = option_types()
         for f in fields(self):
             if f.name != "method":  # `choose` says what there is
-                value = of_type(f.name, getattr(self, f.name), hints[f.name], f.metadata["help"])
+                given, words = getattr(self, f.name), f.metadata["help"]
+                value = of_type(f.name, given, hints[f.name], words, nan=f.name == "nodata")
                 object.__setattr__(self, f.name, value)
         if prior is not None:
             warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)

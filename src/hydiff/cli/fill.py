@@ -137,7 +137,8 @@ def fill(
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
     paths = batch.inputs_of(inputs)
     several = len(paths) > 1 or batch.is_pattern(inputs[0])
-    if several or plan.is_plain_folder(Path(output)) or _names_folder(output, paths[0]):
+    named = _names_folder(output, paths[0])
+    if several or named or plan.is_plain_folder(Path(output)):
         _fill_many(paths, Path(output), request, limits, way)
     else:
         _fill_one(paths[0], Path(output), request, limits, way)

@@ -114,16 +114,18 @@ def _all_below(path: Path) -> list[Path]:
 
 def names_folder(output: str | os.PathLike[str]) -> bool:
     """Return whether a name ends as those of folders do, and has no suffix of a format: a Zarr
-    store is a folder itself."""
+    store is a folder itself.  OutputError for what is no name."""
     from hydiff.io import suffixes
 
-    name = os.fspath(output)
+    name = os.fspath(of_type("path", output, Path))
+    if name in ("", "-"):  # an empty variable of the shell, and the usual sign for stdout
+        raise OutputError(f"an output of the name '{name}': expected a file or a folder; name it")
     return name.endswith(("/", os.sep)) and Path(name).suffix.lower() not in suffixes()
 
 
 def output_file(output: str | os.PathLike[str]) -> Path:
     """Return the path of an output; OutputError if it is named as a folder, by a / at its end."""
-    if names_folder(of_type("path", output, Path)):
+    if names_folder(output):
         raise OutputError(
             f"{output} names a folder, and one file is written; give the name of a file in it, "
             "or leave the / out"
