@@ -19,6 +19,7 @@ from hydiff.cube import (
     unit_scale,
 )
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch
+from hydiff.gaps import rule
 
 SHAPE = (4, 5, 6)
 
@@ -94,6 +95,9 @@ def test_lazy_refuses_what_it_cannot_read():
         array[:, ::-1]
     for key in (4, -5, (0, 5), (0, 0, 6)):
         with pytest.raises(IndexError):
+            array[key]
+    for key in ([0, 1], np.array([0, 1]), (0, np.ones(5, bool)), None, "a"):
+        with pytest.raises(IndexError, match="indexed by integers, slices"):
             array[key]
 
 
@@ -505,6 +509,13 @@ def test_as_cube_takes_cubes_arrays_and_data_arrays():
     np.testing.assert_array_equal(as_cube(numbers()).values, numbers())
     assert as_cube(numbers().tolist()).shape == SHAPE
     assert as_cube(data_array(("y", "x", "band"))).shape == SHAPE
+
+
+@pytest.mark.parametrize("dtype", [bool, complex])
+def test_a_masked_array_of_other_values_is_a_cube_that_fills_refuse(dtype):
+    values = np.ma.masked_array(np.ones((2, 3, 4), dtype), np.zeros((2, 3, 4), bool))
+    with pytest.raises(BadValue, match="expected integers or floats"):
+        rule.check_numbers(as_cube(values))
 
 
 def test_a_masked_array_keeps_its_mask():

@@ -97,11 +97,13 @@ def mixed(truth):
 
 
 def test_a_run_of_bands_is_hidden_as_one_whether_or_not_it_can_be_completed(truth, mixed, observed):
-    budget = planning.for_some(candidates.Budget((candidates.SMOOTH, candidates.PRIOR), 8, 3))
+    budget = planning.budget_for_some(
+        candidates.Budget((candidates.SMOOTH, candidates.PRIOR), 8, 3)
+    )
     pattern = (~observed).reshape(len(observed), -1).T.max(axis=0)
     for scene, networks in ((truth, True), (mixed, False)):
         window = TrialWindow(as_cube(np.where(observed, scene, np.nan)), observed, ~observed)
-        plan = planning.planned_for_some([window], 0.0, budget, 0)
+        plan = planning.plan_for_some([window], 0.0, budget, 0)
         assert any(c.costly for c in plan.candidates) == networks and len(plan.hidden) == 3
         for _, hidden in plan.hidden:
             assert (pattern == hidden[:, hidden.any(axis=0)].T).all()
@@ -112,8 +114,8 @@ def test_single_bands_are_hidden_some_at_a_time(mixed):
     there[2, :, 5:50:9] = there[4, :, 7:50:9] = False
     window = TrialWindow(as_cube(np.where(there, mixed, np.nan)), there, ~there)
     assert not split.lacks_runs(window)
-    plan = planning.planned_for_some(
-        [window], 0.0, planning.for_some(candidates.BUDGETS["fast"]), 0
+    plan = planning.plan_for_some(
+        [window], 0.0, planning.budget_for_some(candidates.BUDGETS["fast"]), 0
     )
     assert all(hidden.any(axis=(1, 2)).sum() == 1 for _, hidden in plan.hidden)
 

@@ -73,4 +73,4 @@ def test_folds_that_disagree_prove_no_loss(rng):
 def test_noise_over_all_does_not_make_a_small_loss_of_spectra_count(lost, taken):
     """`lost`: in the steps, of what is gained in the values; both a thousandth of the noise."""
     values, steps = blend.Gain(1e-3, 1e-4, 6), blend.Gain(-lost * 1e-3, 1e-5, 6)
-    assert steps.loss_proven and blend._bends(steps, values) != taken
+    assert steps.loss_proven and blend._hurts_spectra(steps, values) != taken

@@ -75,4 +75,5 @@ _moved.install()
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Return the public names and the modules in use, without what this file imports."""
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "annotations", "import_module"})

@@ -75,6 +75,11 @@ class Lazy:
     def __getitem__(self, key: Any) -> Array:
         """Return the indexed part: integers, slices with a positive step, and `...`."""
         keys = key if isinstance(key, tuple) else (key,)
+        if not all(k is ... or isinstance(k, int | np.integer | slice) for k in keys):
+            raise IndexError(
+                "arrays on disk are indexed by integers, slices and `...`: load them first, "
+                "such as by `cube.load()`"
+            )
         if len(keys) > 3 + (Ellipsis in keys):
             raise IndexError(f"{len(keys)} indices for the three axes of a cube")
         if Ellipsis in keys:
@@ -437,6 +442,8 @@ def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
     if isinstance(data, np.ma.MaskedArray):
         if data.dtype.kind == "f":
             return Cube(values=data.filled(np.nan))
+        if data.dtype.kind not in "iu":  # a fill refuses them
+            return Cube(values=data.data)
         nodata = _unused(data)
         return Cube(values=data.filled(nodata), nodata=float(nodata))
     if isinstance(data, np.ndarray) or not hasattr(data, "dims"):

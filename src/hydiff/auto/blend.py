@@ -90,7 +90,7 @@ def weights_of(
         default_share = np.eye(len(plain))[0]
         residuals = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials]
-        shares, words = advised(residuals, steps, trials, counts, default_share, seed)
+        shares, words = proven_weights(residuals, steps, trials, counts, default_share, seed)
         weights[plain] = shares
         reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
     combined = weights.copy()
@@ -103,14 +103,15 @@ def weights_of(
         ]
         steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
         doubt = 1.0 if from_nothing else DOUBT  # as for the candidates without a network
-        shares, words = advised(stacked, steps, network_trials, counts, usual, seed, doubt)
+        shares, words = proven_weights(stacked, steps, network_trials, counts, usual, seed, doubt)
         combined = shares[0] * weights
         combined[costly] = shares[1:]
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            kept = _kept(_everywhere(usual), _by_fold(stacked, network_trials, counts), seed, doubt)
-            reasons.append(f"{names} with {100 * start:.0f} % gave {kept}")
+            products = _by_fold(stacked, network_trials, counts)
+            gain = _gain_over_first(_everywhere(usual), products, seed, doubt)
+            reasons.append(f"{names} with {100 * start:.0f} % gave {gain}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
     share = share_of(combined, trials)
     return Weights(
@@ -166,7 +167,7 @@ def _words(share: Floats, weights: Floats, candidates: Sequence[Candidate]) -> s
     return f"blend of {', '.join(parts)}{vary}"
 
 
-def advised(
+def proven_weights(
     residuals: Sequence[Floats],
     steps: Sequence[Floats],
     trials: Sequence[Trial],
@@ -192,7 +193,8 @@ def advised(
     spectra = _by_fold(steps, trials, counts)
     words = ""
     start = _everywhere(default)
-    if _bends(_kept(start, spectra, seed, doubt), _kept(start, products, seed, doubt)):
+    in_steps, in_values = (_gain_over_first(start, p, seed, doubt) for p in (spectra, products))
+    if _hurts_spectra(in_steps, in_values):
         default = np.eye(len(default))[0]
         words = "; the usual share would make the steps between bands worse"
     fixed, depth = _everywhere(default), _depth(trials, reaching)
@@ -207,7 +209,7 @@ def advised(
     if not gain.proven:
         return fixed, f"{gain}, not used{words}"
     in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
-    if _bends(in_steps, gain):
+    if _hurts_spectra(in_steps, gain):
         worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
         return fixed, f"{gain}, but {worse}: not used{words}"
     return best(products.sum(axis=0)), f"{gain}, used{words}"
@@ -221,7 +223,7 @@ def _depth(trials: Sequence[Trial], reaching: int) -> int:
     return int(np.argmax(too_few)) if too_few.any() else D
 
 
-def _bends(spectra: Gain, values: Gain) -> bool:
+def _hurts_spectra(spectra: Gain, values: Gain) -> bool:
     """Whether a blend loses too much in the steps between bands for its gain in values."""
     return spectra.loss_proven and -spectra.mean > SPECTRA * max(values.mean, 0.0)
 
@@ -238,7 +240,7 @@ def _by_fold(errors: Sequence[Floats], trials: Sequence[Trial], counts: ClassCou
     )
 
 
-def _kept(weights: Floats, products: Floats, seed: int, doubt: float) -> Gain:
+def _gain_over_first(weights: Floats, products: Floats, seed: int, doubt: float) -> Gain:
     """Return the gain of fixed weights (K, D, G) over the first candidate alone."""
     first = _everywhere(np.eye(len(weights))[0])
     return _gain(first, [weights] * len(products), products, seed, doubt)

@@ -14,7 +14,7 @@ from hydiff.auto.candidates import SPECTRAL, Budget, Candidate
 from hydiff.auto.classes import ClassCounts, class_counts
 from hydiff.auto.fits import crossfit, mean_estimate, one_pass, own_fits
 from hydiff.auto.folds import TrialWindow
-from hydiff.auto.planning import TrialPlan, planned, planned_for_some
+from hydiff.auto.planning import TrialPlan, plan_for_some, plan_trials
 from hydiff.auto.trials import BareWindow, Trial, hidden_pixels, trial_of, with_costly
 from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
@@ -25,7 +25,7 @@ from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 COPIES, SPECTRAL_COPIES = 6, 16  # float64 copies of a cube that a trial makes, measured
 MANY_CORES, FEWEST, WORTHWHILE = 4, 3, 1e6  # least cores, children, entries for child processes
 NEEDED = ("hydiff.auto.crew", "hydiff.methods.smooth")  # imports of a child that tries folds
@@ -68,7 +68,7 @@ def run_trials(
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
     # one thread of linear algebra: the other cores run other trials, whose threads would compete
     with one_thread(), crew_for(largest, budget, memory) as crew:
-        make_plan = planned if kind == split.NONE else planned_for_some
+        make_plan = plan_trials if kind == split.NONE else plan_for_some
         plan = make_plan(windows, sigma_y, budget, job.seed)
         candidates = references.candidates_for(windows, plan.candidates)
         shared = _Shared([_bare(w) for w in windows], plan.candidates, candidates, sigma_y, job)
@@ -142,14 +142,15 @@ def _reference_trial(shared: _Shared, window: int, hide: Bools) -> Trial:
     return trial_of(bare, hide, shared.with_reference, shared.sigma_y, job)
 
 
-def _if_memory_allows(made: Callable[[bool], Made], networks: bool) -> Made:
-    """Return `made(networks)`, or `made(False)` where networks need more memory than there is."""
+def _if_memory_allows(function: Callable[[bool], T], networks: bool) -> T:
+    """Return `function(networks)`; `function(False)` where networks need too much memory."""
     try:
-        return made(networks)
+        return function(networks)
     except (BadValue, MemoryError) as error:
         if not (networks and is_no_memory(error)):
             raise
-    return made(False)  # after the handler, whose error keeps the arrays of the first call alive
+    # after the handler, whose error keeps the arrays of the first call alive
+    return function(False)
 
 
 def _own(shared: _Shared, pretrained: bool) -> dict[str, Estimate]:

@@ -17,7 +17,7 @@ from hydiff.auto.crew import Ask, TrialRun, run_trials
 from hydiff.auto.folds import TrialWindow
 from hydiff.auto.intervals import errors_of
 from hydiff.auto.missingness import rim_in
-from hydiff.auto.planning import for_some
+from hydiff.auto.planning import budget_for_some
 from hydiff.auto.recipe import KindRecipe
 from hydiff.learn.prior_weights import digest, packaged
 from hydiff.maths.noise_level import Sigma
@@ -61,11 +61,11 @@ def _by_kind(
     kinds = [split.kinds_in(w.cube, w.observed) for w in windows]
     if len(present := set().union(*kinds)) < 2:
         kind = next(iter(present), split.NONE)
-        recipe, ready = _decided(kind, windows, sigma_y, ask, progress)
+        recipe, ready = _recipe_for(kind, windows, sigma_y, ask, progress)
         return recipe, {kind: ready}
     keeping = {n: split.for_some(windows[n]) for n, own in enumerate(kinds) if split.SOME in own}
     first, later = _in_turn(progress, SPECTRAL_FOLDS + 1, budget.folds + 1)
-    partial, ready = _decided(split.SOME, [*keeping.values()], sigma_y, ask, first)
+    partial, ready = _recipe_for(split.SOME, [*keeping.values()], sigma_y, ask, first)
     lost = [n for n, own in enumerate(kinds) if split.NONE in own]
     if not any(split.fills_lost_pixels(windows[n]) for n in lost):
         return partial, {split.SOME: ready}
@@ -76,7 +76,7 @@ def _by_kind(
         for n in lost
     }
     lost_windows = [split.for_none(windows[n], values[n]) for n in lost]
-    recipe, lost_ready = _decided(
+    recipe, lost_ready = _recipe_for(
         split.NONE, lost_windows, noise_of(sigma_y, [*completed.values()]), ask, later
     )
     return recipe | {"partial": partial}, {split.SOME: ready, split.NONE: lost_ready}
@@ -93,7 +93,7 @@ def _in_turn(progress: Progress, first: int, later: int) -> tuple[Progress, Prog
     return (lambda step: of_all(step, 0)), (lambda step: of_all(step, first))
 
 
-def _decided(
+def _recipe_for(
     kind: str, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: Ask, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Estimate]]:
     """Return the recipe for gaps of one kind, and the estimates that are ready, by candidate."""
@@ -102,7 +102,7 @@ def _decided(
         alone = all(w.gaps is None for w in windows)
         if alone and any(c.learns for c in ask.budget.candidates):
             note = "; most pixels with gaps keep some bands: networks that learn were left out"
-        ask = ask._replace(budget=for_some(ask.budget))
+        ask = ask._replace(budget=budget_for_some(ask.budget))
     run = run_trials(kind, windows, sigma_y, ask, progress)
     plan, trials, seed = run.plan, run.trials, ask.job.seed
     weights = weights_of(trials, run.counts, plan.candidates, seed, from_nothing=not whole_pixels)
@@ -137,7 +137,7 @@ def _with_reference(
         return {}
     networks = references.networks_for(candidates, run.plan.candidates)
     trials = references.with_networks(trials, folds, networks, sigma_y, job)
-    decision = references.decided(
+    decision = references.decide(
         windows, folds, without, trials, weights, (*candidates, *networks), job.seed
     )
     return {} if decision is None else {"with_reference": references.entry(decision)}

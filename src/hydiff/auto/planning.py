@@ -33,7 +33,7 @@ class TrialPlan(NamedTuple):
         return self._replace(candidates=left, note=note)
 
 
-def planned(
+def plan_trials(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int, alike: bool = False
 ) -> TrialPlan:
     """Return the plan of a budget for windows, which share its folds; alike: as in `folds_of`."""
@@ -58,16 +58,16 @@ def planned(
     return TrialPlan(candidates, hidden, per_window, budget.costly_folds, note)
 
 
-def for_some(budget: Budget) -> Budget:
+def budget_for_some(budget: Budget) -> Budget:
     """Return the budget for pixels that keep some bands, from that for pixels without any."""
     networks = (c for c in budget.candidates if c.one_pass)
     return Budget((*SPECTRAL, *networks), SPECTRAL_FOLDS, SPECTRAL_FOLDS)
 
 
-def planned_for_some(
+def plan_for_some(
     windows: Sequence[TrialWindow], sigma_y: Sigma, budget: Budget, seed: int
 ) -> TrialPlan:
-    """Return the plan for pixels that keep some bands, by the budget `for_some`.
+    """Return the plan for pixels that keep some bands, by the budget `budget_for_some`.
 
     Where pixels lack runs of bands, or keep too few bands to be completed, hidden pixels lack as
     many bands, since single bands are easier to fill.  Networks are tried only where pixels keep
@@ -77,10 +77,10 @@ def planned_for_some(
     plain = tuple(c for c in budget.candidates if not c.costly)
     without_networks = budget._replace(candidates=plain, costly_folds=0)
     if few or any(split.lacks_runs(w) for w in windows):
-        plan = planned(windows, sigma_y, budget if few else without_networks, seed, alike=True)
+        plan = plan_trials(windows, sigma_y, budget if few else without_networks, seed, alike=True)
         if len(plan.hidden) > 1:
             return plan
-    return planned(windows, sigma_y, without_networks, seed)
+    return plan_trials(windows, sigma_y, without_networks, seed)
 
 
 def gaps(observed: Bools) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto.blend import Weights, advised, mixed, share_of
+from hydiff.auto.blend import Weights, mixed, proven_weights, share_of
 from hydiff.auto.candidates import BESIDE_PRIOR, CORRECTED, WITH_REFERENCE, Candidate, chosen
 from hydiff.auto.classes import (
     NOTHING,
@@ -47,7 +47,8 @@ from hydiff.methods.estimate import Estimate, Job, estimate_at
 
 REFERENCE_RULES = 7  # version of the rules of this decision, raised with every change
 FOLDS = 6  # most folds on which references are tried
-# as in `blend.advised`: two images are related alike in all classes of entries, also deep in gaps
+# as in `blend.proven_weights`: two images are related alike in all classes of entries, also deep in
+# gaps
 SHARED = {"borrowed": 50_000, "reaching": 0}
 FEWEST = 2  # least number of folds for a decision
 LEAST_WORTH = 0.1  # dB: references do not serve a band whose gain + standard error is not above it
@@ -117,7 +118,7 @@ def _with_network(
     return with_costly(wider, dict(enumerate(fits, len(trial.residual))), fold.window, fold.hide)
 
 
-def decided(
+def decide(
     windows: Sequence[TrialWindow],
     tried: Sequence[Fold],
     trials: Sequence[Trial],
@@ -260,7 +261,7 @@ def _weights(
     factors = [usual_size(t.residual) for t in trials]
     residuals = [t.residual * c for t, c in zip(trials, factors, strict=True)]
     steps = [t.step * c for t, c in zip(trials, factors, strict=True)]
-    shares, words = advised(residuals, steps, trials, counts, default, seed, **SHARED)
+    shares, words = proven_weights(residuals, steps, trials, counts, default, seed, **SHARED)
     weights = np.array(shares)
     # few folds cannot distinguish models that are nearly as good: bring their weights together
     square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300
