@@ -540,11 +540,11 @@ def test_a_preset_can_be_changed_in_single_entries(cube, observed, method):
     [
         ({"steps": 0}, BadValue, "steps = 0: expected at least 1"),
         ({"lr": 0}, BadValue, "lr = 0: expected a number above 0"),
-        ({"lr": float("nan")}, BadValue, "lr = nan"),
+        ({"lr": float("nan")}, BadValue, "`lr=nan`: expected a number"),
         ({"channels": 0}, BadValue, "channels = 0"),
         ({"scales": -1}, BadValue, "scales = -1"),
         ({"ei_weight": -0.5}, BadValue, "ei_weight = -0.5: expected 0 or more"),
-        ({"ei_weight": float("nan")}, BadValue, "ei_weight = nan"),
+        ({"ei_weight": float("nan")}, BadValue, "`ei_weight=nan`: expected a number"),
         ({"n_transforms": 0}, BadValue, "n_transforms = 0: expected 1 or more"),
         ({"hold_back": 1}, BadValue, "hold_back = 1: expected a share from 0 to below 1"),
         ({"hold_back": -0.1}, BadValue, "hold_back"),
