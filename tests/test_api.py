@@ -337,7 +337,7 @@ def test_progress_sees_every_step(tiny, rng):
         ({"outside": "maybe"}, UnknownName, "outside"),
         ({"device": None}, UnknownName, "unknown device None"),
         ({"reference_max_shift": None}, BadValue, "=None`: expected pixels, 0 or more"),
-        ({"reference_max_days": "3"}, BadValue, "=3`: expected days, 0 or more"),
+        ({"reference_max_days": "3"}, BadValue, "='3'`: expected days, 0 or more"),
         ({"method": "smooth", "components": 3.5}, BadValue, "= 3.5: expected a whole number"),
         ({"method": "smooth", "components": True}, BadValue, "= True: expected a whole number"),
         ({"method": "smooth", "s": [1.5]}, BadValue, r"= \[1.5\]: expected a number or none"),

@@ -34,7 +34,8 @@ def simulate(
     """
     check_seed(seed)
     if not (isinstance(noise, Real) and 0 <= noise < math.inf):
-        raise BadValue(f"`noise={noise}`: expected a share of the cube's range, 0 or more")
+        shown = f"{noise:g}" if isinstance(noise, Real) else repr(noise)
+        raise BadValue(f"`noise={shown}`: expected a share of the cube's range, 0 or more")
     cube = cube.load()
     observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
     damaged = np.array(cube.values)
