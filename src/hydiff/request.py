@@ -314,9 +314,9 @@ class Request:
             raise BadValue("`reference_missing=` goes with `reference=`: give the image, too")
         days, shift = self.reference_max_days, self.reference_max_shift
         if days is not None and not (isinstance(days, Real) and days >= 0):
-            raise BadValue(f"`reference_max_days={days}`: expected days, 0 or more")
+            raise BadValue(f"`reference_max_days={_shown(days)}`: expected days, 0 or more")
         if not (isinstance(shift, Real) and shift >= 0):
-            raise BadValue(f"`reference_max_shift={shift}`: expected pixels, 0 or more")
+            raise BadValue(f"`reference_max_shift={_shown(shift)}`: expected pixels, 0 or more")
 
 
 @cache
@@ -326,6 +326,11 @@ def option_types() -> dict[str, Any]:
 
 
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # also of `hydiff.fill`
+
+
+def _shown(value: Any) -> str:
+    """Return a value as messages show it: numbers as on the command line, others as in Python."""
+    return f"{value:g}" if isinstance(value, Real) else repr(value)
 
 
 def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str, Any]:
