@@ -311,7 +311,12 @@ def test_tiles_share_one_decision_for_each_kind(tmp_path):
         record["expected_by_kind"][NONE]["nrmse"] > 1.5 * record["expected_by_kind"][SOME]["nrmse"]
     )
     assert record["recipe"]["partial"]["gaps"] == SOME
-    assert sum(note.startswith("expected in pixels") for note in record["notes"]) == 2
+    said = [note for note in record["notes"] if note.startswith("expected in pixels")]
+    flags = record["flags"]
+    for kind, flag in ((NONE, "from_space"), (SOME, "from_kept_bands")):
+        # tiles overlap, but each entry counts once
+        assert any(f"expected in {kind} ({flags[flag]:,} entries)" in note for note in said)
+    assert len(said) == 2 and flags["from_space"] + flags["from_kept_bands"] == flags["filled"]
     sigma = provenance.companions(tmp_path / "out.bsq", values.shape)["sigma"]
     off = np.abs(np.asarray(hydiff.read(tmp_path / "out.bsq").values) - values)
     for kind, entries in kinds(observed).items():

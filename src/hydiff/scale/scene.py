@@ -31,6 +31,7 @@ from hydiff.auto import split
 from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
 from hydiff.cube import Floats, Lazy
+from hydiff.flags import FLAGS, FROM_BANDS, FROM_SPACE
 from hydiff.gaps import reach
 from hydiff.io import provenance, sample_files, uncertainty
 from hydiff.learn.checkpoint import fingerprint
@@ -209,7 +210,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         **_described(tiled),
         "beyond_observed": beyond | {"clip": request.clip},
         "notes": [
-            *_notes(decided, outlines, changed, scene),
+            *_notes(decided, outlines, changed, tiled.entries.by_flag, scene),
             *reach.notes(beyond, request.clip),
             *notes,
             *uncertainty.notes(tiled.uncertainty, tiled.bars),
@@ -356,19 +357,29 @@ def _expected_by_kind(outlines: Sequence[Outline]) -> dict[str, dict[str, float]
     return {kind: scores for kind, scores in by_kind.items() if scores}
 
 
-def _promises(outlines: Sequence[Outline], recipe: Mapping[str, Any] | None) -> list[str]:
-    """Return notes about the expected accuracy of the fill."""
+def _promises(
+    outlines: Sequence[Outline], recipe: Mapping[str, Any] | None, by_flag: Mapping[str, int]
+) -> list[str]:
+    """Return notes about the expected accuracy of the fill; by_flag: entries with each flag.
+
+    The numbers of entries are those of the scene: tiles overlap.
+    """
     shares = [({"doubtful": o.doubtful}, o.entries) for o in outlines if o.expected]
     doubtful = _mean(shares).get("doubtful", 0.0)
     by_kind = _expected_by_kind(outlines)
-    entries = {kind: sum(n for _, n in _of_kind(outlines, kind)) for kind in by_kind}
+    flag = {split.NONE: FLAGS[FROM_SPACE], split.SOME: FLAGS[FROM_BANDS]}
+    entries = {kind: by_flag.get(flag[kind], 0) for kind in by_kind}
     without_bars = dict.fromkeys(n for o in outlines for n in o.notes if n.endswith(NO_BARS))
     lines = promises(_expected(outlines), by_kind, entries, recipe or {})
     return [*without_bars, *lines, *([warning(doubtful)] if doubtful else [])]
 
 
 def _notes(
-    decided: Decided, outlines: Sequence[Outline], changed: Mapping[str, int], scene: Scene
+    decided: Decided,
+    outlines: Sequence[Outline],
+    changed: Mapping[str, int],
+    by_flag: Mapping[str, int],
+    scene: Scene,
 ) -> list[str]:
     """Return the notes for the record: of the scene, the decision, those that all tiles share, the
     expected accuracy, and values that the dtype changed."""
@@ -378,5 +389,6 @@ def _notes(
     notes = [
         f"{tile_counts['filled']} of {tile_counts['of']} tiles had gaps; one recipe for all of them"
     ]
-    notes += [*scene.notes, *decided.notes, *common, *_promises(outlines, decided.recipe)]
+    notes += [*scene.notes, *decided.notes, *common]
+    notes += _promises(outlines, decided.recipe, by_flag)
     return [*dict.fromkeys(notes), *(f"{n} filled entries {how}" for how, n in changed.items())]
