@@ -1205,6 +1205,7 @@ TABLES = {
     ("benchmarks/results/prior_ablation.csv", ""): prior_ablation,
     ("benchmarks/results/prior_bands.csv", ""): prior_bands,
     ("benchmarks/results/prior_shares.csv", ""): as_it_is,
+    ("benchmarks/results/anchored_memory.csv", ""): as_it_is,
     ("benchmarks/results/inventions.csv", ""): as_it_is,
     ("benchmarks/results/tuned.csv", ""): as_it_is,
     ("benchmarks/results/tuning.csv", ""): tuning,
