@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import contextmanager
 from io import StringIO
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -86,6 +87,8 @@ def disturbed(disturb, folder, output, *more):
             disturb(run)
         except (TooLate, psutil.NoSuchProcess, IndexError):
             assert run.wait() == 0, (folder / f"{output}.log").read_text()
+            for path in folder.glob(f"{Path(output).stem}.*"):  # with header and companions
+                path.unlink()
         else:
             return run.wait()
     pytest.fail("five fills ended before they could be disturbed")
@@ -175,7 +178,6 @@ def test_an_ended_driver_is_resumed_to_the_same_bytes(folder, address, sent):
         for process in (run, *children) if sent == signal.SIGINT else (run,):
             process.send_signal(sent)
         if run.wait() == 0:
-            (folder / output).unlink()
             raise TooLate
 
     assert disturbed(end_driver, folder, output, "--workers", "1") == code
