@@ -13,6 +13,8 @@ TABLES = (
     "noiseless", "noisy", "emit", "ei-ablation", "time", "alpha", "transforms", "offline",
     "readings", "precision", "epsilon",
 )  # fmt: skip
+CORE = ("hydiff-ei", "ei", "robust-ei", "hir-diff")  # `gpu.sh core-matrix`, in ten lanes
+CORE_TABLES = ("noiseless", "noisy", "emit", "ei-ablation", "alpha", "transforms", "epsilon")
 GPU = "NVIDIA"
 TRAINING = 90.0  # seconds that gpu.sh gives to each network of the table `offline`
 
@@ -59,3 +61,10 @@ def left(_):
         total, cells = total + minutes, cells + len(every)
         yield f"| {name} | {where} | {len(every)} | {f'{minutes:.0f}' if key in rate else '–'} |"
     yield f"| all | | {cells} | {total:.0f} |"
+    spent = [
+        float(row["spent"] or row["seconds"])
+        for name in CORE_TABLES
+        for row in tables.get(name, ())
+        if row["method"] in CORE and row["device"].startswith(GPU)
+    ]
+    yield f"| the core matrix once more | – | {len(spent)} | {sum(spent) / 60:.0f} |"
