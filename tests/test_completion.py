@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hydiff.maths import gaussian
 from hydiff.methods import classical, completion
 
 C, SIDE, RUN = 30, 32, slice(10, 16)
@@ -104,3 +105,23 @@ def test_noise_has_little_in_common(rng):
     assert size.mean() == pytest.approx(1, abs=0.05)
     smooth = np.cumsum(np.cumsum(w, axis=1), axis=2)
     assert np.median(completion._in_common(smooth, np.ones((60, 60), bool))[0]) > 0.9
+
+
+def test_weak_bands_are_filled_as_well_as_in_another_unit(scene, rng):
+    """A ridge above the variance of a band would hide what it says of other bands."""
+    unit = np.where(np.arange(C) < 2, 1.0, 1e-4)[:, None, None]
+    columns = rng.random((C, 1, SIDE)) > 0.1
+    observed = np.broadcast_to(columns, scene.shape)
+
+    def error(factor):
+        x, *_ = completed(factor * scene, observed)
+        return np.sqrt(((x / factor - scene)[~observed] ** 2).mean())
+
+    assert error(unit) < 1.2 * error(np.ones_like(unit)) < 0.1 * scene.std()
+
+
+def test_the_ridge_is_a_share_of_the_mean_variance_but_for_weak_bands():
+    variance = np.array([3.0, 1.0, 1e-5, 1e-9, 1e-30, 0.0])
+    mean = variance.mean()
+    ridge = np.diag(gaussian.ridge(np.diag(variance)))
+    np.testing.assert_allclose(ridge / gaussian.RIDGE, [mean, mean, mean, 1e-9, mean, mean])

@@ -136,14 +136,48 @@ def test_a_single_band_has_an_unbiased_estimate_and_its_spread():
     assert 0.7 < np.median([run.error for run in runs]) / each.std() < 2
 
 
-def test_few_complete_spectra_are_judged_by_their_neighbouring_pixels():
-    values = noisy(low_rank(), SIGMA)
+def test_where_bands_differ_fewer_bands_have_enough_complete_spectra():
+    """Dead columns that differ by band leave few spectra complete; texture that all bands share
+    is still no noise."""
+    texture = np.random.default_rng(7).standard_normal((48, 48))  # white in space
+    values = noisy(low_rank() + texture, SIGMA)
     observed = everything(values)
     for band in range(BANDS):
         observed[band, :, band] = False  # each band misses a column of its own: 8 are complete
     found = noise.estimate(np.where(observed, values, 1e9), observed)
-    assert "second differences" in found.how
-    np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.2)
+    assert found.how == "regression of each band on the others"
+    np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.15)
+
+
+@pytest.mark.parametrize("bands", [9, 12, 17])
+def test_halves_of_the_bands_have_enough_bands_and_keep_their_order(bands):
+    sigma = np.geomspace(0.01, 0.1, bands)
+    values = noisy(low_rank(bands, side=64), sigma)
+    observed = everything(values)
+    observed[0, 4:] = observed[-1, :-4] = False  # no spectrum is complete
+    found = noise.estimate(values, observed)
+    assert found.sigma.shape == found.error.shape == (bands,)
+    np.testing.assert_allclose(found.sigma, sigma, rtol=0.4)
+
+
+def test_a_band_that_is_hardly_measured_spoils_only_those_nearby():
+    texture = np.random.default_rng(7).standard_normal((48, 48))  # white in space
+    values = noisy(low_rank() + texture, SIGMA)
+    observed = everything(values)
+    observed[0, 1:] = False
+    found = noise.estimate(values, observed)
+    assert found.how.startswith("second differences") and "and regression of each" in found.how
+    np.testing.assert_allclose(found.sigma[5:], SIGMA[5:], rtol=0.25)
+
+
+def test_few_complete_spectra_are_judged_by_their_neighbouring_pixels():
+    values = noisy(low_rank(), SIGMA)
+    observed = everything(values)
+    for band in range(BANDS):  # any 8 adjacent bands have no complete spectrum
+        observed[band] = np.arange(48) // 6 % 8 != band % 8
+    found = noise.estimate(np.where(observed, values, 1e9), observed)
+    assert found.how == "second differences between neighbouring pixels"
+    np.testing.assert_allclose(found.sigma, SIGMA, rtol=0.25)
 
 
 def test_second_differences_do_not_see_a_slope():

@@ -129,7 +129,13 @@ def _update(x: Floats, spread: Floats, prior: Gaussian) -> Gaussian:
 
 
 def ridge(covariance: Floats) -> Floats:
-    """(C, C) diagonal to add to a covariance (C, C) so that its inverse can be computed."""
-    C = len(covariance)
-    diagonal: Floats = (RIDGE * np.trace(covariance) / C + LEAST) * np.eye(C)
+    """(C, C) diagonal to add to a covariance (C, C) so that its inverse can be computed.
+
+    It hides bands with less variance than itself, such as an index beside reflectance in thousands:
+    they get a share of their own variance, unless that is within rounding errors of the others.
+    """
+    C, variance = len(covariance), np.diag(covariance)
+    mean = np.trace(covariance) / C
+    hidden = (variance < RIDGE * mean) & (variance > np.finfo(float).eps * mean)
+    diagonal: Floats = (RIDGE * np.where(hidden, variance, mean) + LEAST) * np.eye(C)
     return diagonal

@@ -35,9 +35,10 @@ def estimate(values: Floats, observed: Bools) -> Noise:
     estimate of HySime).  As the other bands are noisy too, this is σ² / (1 - h), with h the band's
     leverage on the subspace of the signal, and is multiplied by 1 - h.
 
-    With few bands, second differences along rows and columns are regressed on one another: they
-    contain little signal, most of it shared.  With too few complete spectra, the differences of
-    each band are used alone, which takes fine texture for noise.
+    Where bands differ and too few spectra are complete, each half of the bands is looked at by
+    itself, and so on.  With few bands, second differences along rows and columns are regressed on
+    one another: they contain little signal, most of it shared.  With too few complete spectra, the
+    differences of each band are used alone, which takes fine texture for noise.
     """
     complete: Bools = np.asarray(observed.all(axis=0))
     spectra = values[:, complete]
@@ -49,6 +50,8 @@ def estimate(values: Floats, observed: Bools) -> Noise:
             np.sqrt(1 - signal) * a for a in (_unshared_std(spectra), _std_error(parts))
         )
         return Noise(sigma, error, "regression of each band on the others")
+    if bands > FEWEST_BANDS and bool((observed.any(axis=0) & ~complete).any()):
+        return _by_halves(values, observed)
     differences = _differences(values, complete)
     how = "second differences between neighbouring pixels"
     if bands > 1 and differences.shape[1] >= BLOCKS * SPECTRA_PER_BAND * bands:
@@ -57,6 +60,19 @@ def estimate(values: Floats, observed: Bools) -> Noise:
     by_band = [_differences(v[None], o)[0] for v, o in zip(values, observed, strict=True)]
     sigma, error = np.array([_robust_std(band_differences) for band_differences in by_band]).T
     return Noise(sigma, error, how)
+
+
+def _by_halves(values: Floats, observed: Bools) -> Noise:
+    """Return `estimate` of the first and of the last half of the bands, at least FEWEST_BANDS each:
+    where bands differ, more spectra are complete in fewer bands."""
+    bands = len(values)
+    first, size = bands // 2, max(-(-bands // 2), FEWEST_BANDS)
+    low, high = (estimate(values[half], observed[half]) for half in (np.s_[:size], np.s_[-size:]))
+    sigma, error = (
+        np.concatenate([a[:first], b[first - bands :]])
+        for a, b in ((low.sigma, high.sigma), (low.error, high.error))
+    )
+    return Noise(sigma, error, " and ".join(dict.fromkeys([low.how, high.how])))
 
 
 def _covariance(spectra: Floats) -> Floats:
