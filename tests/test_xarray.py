@@ -391,6 +391,7 @@ def test_gaps_and_scores_are_those_of_the_library(truth, damaged):
     array, reference = data_array(damaged), data_array(truth, ("wavelength", "y", "x"))
     assert array.hydiff.gaps() == array.chunk({"y": 9}).hydiff.gaps()
     assert array.hydiff.gaps().missing == np.isnan(damaged).sum()
+    assert (array * np.nan).hydiff.gaps().missing_share == (1.0,) * len(damaged)
     filled = array.hydiff.fill(method="linear")
     expected = metrics.score(bands_first(filled), truth, bands_first(filled.filled))
     assert filled.hydiff.score(reference).missing == expected.missing

@@ -51,6 +51,16 @@ def check_numbers(cube: Cube) -> None:
 def observed_entries(
     cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
 ) -> tuple[Bools, list[str]]:
+    """Return `measured_entries`, of which there is at least one; else raise NothingObserved."""
+    measured, notes = measured_entries(cube, observed, nodata, nodata_in)
+    if not measured.any():
+        raise NothingObserved(NOTHING)
+    return measured, notes
+
+
+def measured_entries(
+    cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
+) -> tuple[Bools, list[str]]:
     """Return the entries (bands, rows, cols) measured by cube and mask, and any `spared_note`."""
     values = np.asarray(cube.values)
     whole = counted_whole(cube, nodata, nodata_in)
@@ -59,8 +69,6 @@ def observed_entries(
     notes = spared_note(whole, int((equals_any(values, whole) & measured).sum()) if whole else 0)
     if observed is not None:
         measured = measured & checked_mask(np.asarray(observed), cube.shape)
-    if not measured.any():
-        raise NothingObserved(NOTHING)
     return measured, notes
 
 
