@@ -12,6 +12,7 @@ from command import run
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.io.headers import carried, unit
+from hydiff.io.variables import text_of
 from hydiff.reference.facts import date_of
 
 TARGETS = (".img", ".tif", ".zarr", ".npz", ".npy", ".mat")
@@ -91,3 +92,40 @@ def test_unit_date_and_tags_of_a_geotiff_survive(tmp_path: Path) -> None:
         assert carried(cube.attrs)["SENSOR"] == "X"
         back = convert(other, tmp_path / f"back{suffix}.tif")
         assert back.attrs["geotiff"]["units"] == ["W"] * 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_scalar_coordinates_of_a_store_survive(tmp_path: Path, version: int) -> None:
+    xr = pytest.importorskip("xarray")
+    coords = {"time": np.datetime64("2024-07-01T10:30", "ns"), "sun": 30.5, "spatial_ref": 0}
+    array = xr.DataArray(
+        products.scene(4, 8, 9), dims=("band", "y", "x"), name="r", coords=coords
+    ).copy()
+    array[:, 2, 3] = np.nan
+    array.to_dataset().to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=False)
+    cube = io.read(tmp_path / "a.zarr")
+    assert "spatial_ref" not in cube.attrs
+    targets = [convert(tmp_path / "a.zarr", tmp_path / f"b{end}") for end in TARGETS]
+    fill = ("fill", tmp_path / "a.zarr", "-o", tmp_path / "f.tif", "--method", "smooth")
+    assert run(*fill).returncode == 0
+    for found in (cube, *targets, io.read(tmp_path / "f.tif")):
+        kept = carried(found.attrs)
+        assert str(kept["time"]).startswith("2024-07-01T10:30") and kept["sun"] == "30.5"
+        assert date_of(found) == date(2024, 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (np.int64(36), "hours since 2024-07-01 00:00:00", "2024-07-02T12:00:00.000000"),
+        (np.float64(0.5), "days since 2024-07-01", "2024-07-01T12:00:00.000000"),
+        (np.int64(7), "days since the flood", "7"),
+        (np.int64(7), "days since 2024-99-01", "7 days since 2024-99-01"),
+        (np.float64(np.nan), "days since 2024-07-01", "nan"),
+        (np.str_("L2A"), "", "L2A"),
+        (np.datetime64("2024-07-01"), "", "2024-07-01"),
+        (np.complex128(1), "", None),
+    ],
+)
+def test_a_scalar_as_text(value: np.generic, unit: str, text: str | None) -> None:
+    assert text_of(np.asarray(value), {"units": unit}) == text

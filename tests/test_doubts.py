@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import command
 import hydiff
 from hydiff import io
 from hydiff.cli import app
@@ -127,3 +128,14 @@ def test_what_cannot_be_asked_together_is_refused(values: Array, tmp_path: Path)
         done = CliRunner().invoke(app, ["mask", str(tmp_path / "a.img"), *words])
         assert isinstance(done.exception, HydiffError)
         assert "--stripes reports and writes nothing" in str(done.exception)
+
+
+def test_a_cube_without_any_value_has_a_census_and_a_mask(tmp_path):
+    hydiff.write(Cube(np.full((3, 8, 9), np.nan, np.float32)), tmp_path / "e.tif")
+    done = command.run("mask", "e.tif", "-o", "m.npz", cwd=tmp_path)
+    assert done.returncode == 0 and "100.0 % of 216 entries are missing" in done.stdout
+    assert "mask of 100.0 % of the entries written to m.npz" in done.stdout
+    assert io.read_mask(tmp_path / "m.npz", "missing", (3, 8, 9)).sum() == 0
+    for search in ("--stripes", "--bands"):  # for damage, among values
+        done = command.run("mask", "e.tif", search, cwd=tmp_path)
+        assert done.returncode == 2 and "every entry is missing" in done.stderr

@@ -384,6 +384,16 @@ def test_xarray_reads_flags_as_bytes_from_a_store_of_version_2(scene, tmp_path):
             assert layer.attrs["grid_mapping"] == "crs"
 
 
+def test_one_number_is_the_uncertainty_of_every_band(scene):
+    how = {"method": "smooth", "error_bars": True}
+    one, each, none = (
+        hydiff.fill(scene, **how, input_uncertainty=given)
+        for given in (2, np.full(SHAPE[0], 2.0), None)
+    )
+    np.testing.assert_array_equal(one.sigma, each.sigma)
+    np.testing.assert_allclose(one.sigma, np.hypot(none.sigma, 2), rtol=1e-5)
+
+
 def test_an_uncertainty_in_another_unit_than_the_cube_is_refused(scene, tmp_path):
     values = np.ones(SHAPE, np.float32)
     scaled = {"geotiff": {"scales": [0.1] * SHAPE[0], "offsets": [0.0] * SHAPE[0]}}
@@ -404,8 +414,10 @@ def test_an_uncertainty_in_another_unit_than_the_cube_is_refused(scene, tmp_path
     ("given", "error", "words"),
     [(np.ones(3), ShapeMismatch, "one number per band"),
      (np.full(SHAPE[0], -1.0), BadValue, "negative numbers"),
+     (-1.0, BadValue, "negative numbers"),
+     (True, BadValue, "`input_uncertainty=True`: expected"),
      (np.full(SHAPE, np.nan), BadValue, "NaN")],
-    ids=["another length", "negative", "not known"],
+    ids=["another length", "negative", "a negative number", "a truth value", "not known"],
 )  # fmt: skip
 def test_an_uncertainty_that_is_none_is_refused(scene, given, error, words):
     with pytest.raises(error, match=words) as caught:

@@ -221,7 +221,36 @@ def test_a_unit_that_is_evident_is_taken_and_said(tmp_path: Path, clean: Cube, s
         assert f"taken as {unit}" in dict(describe.lines(describe.facts(cube)))["note"]
         given = replace(bare, wavelength_units="Unknown")
         cube = io.read(io.write(given, tmp_path / f"{unit}-given{suffix}")[0])
-        assert cube.wavelength_units == "Unknown" and not describe.facts(cube)["notes"]
+        assert cube.wavelength_units == unit
+        note = dict(describe.lines(describe.facts(cube)))["note"]
+        assert f'stated as "Unknown", and taken as {unit}' in note
+
+
+@pytest.mark.parametrize("unit", ["Unknown", "None", " "])
+def test_a_unit_that_is_neither_stated_nor_evident_is_none(
+    tmp_path: Path, clean: Cube, unit: str
+) -> None:
+    index = replace(clean, wavelengths=np.arange(12.0), wavelength_units=unit)
+    cube = io.read(io.write(index, tmp_path / "index.img")[0])
+    assert cube.wavelength_units is None
+    assert "unit not given" in dict(describe.lines(describe.facts(cube)))["wavelengths"]
+
+
+@pytest.mark.parametrize(
+    ("wkt", "shown"),
+    [
+        ('PROJCS["unnamed",GEOGCS["WGS 84"],PROJECTION["Transverse_Mercator"]]', "Transverse Mer"),
+        (
+            'PROJCS["UTM_Zone_33N",GEOGCS["WGS 84"],PROJECTION["Transverse_Mercator"]]',
+            "UTM_Zone_33N",
+        ),
+        ('LOCAL_CS["unnamed",UNIT["m",1]]', "coordinates, without a name"),
+        ("EPSG:32633", "EPSG:32633"),
+    ],
+)
+def test_unnamed_is_no_name_of_a_map(clean: Cube, wkt: str, shown: str) -> None:
+    line = dict(describe.lines(describe.facts(replace(clean, crs=wkt))))["map"]
+    assert shown in line and "unnamed" not in line
 
 
 def test_a_unit_is_evident_only_where_all_wavelengths_say_so() -> None:

@@ -39,7 +39,7 @@ def fails(path: Path, *parts: str, var: str | None = None) -> None:
 
 
 def test_no_such_file_and_folders(tmp_path: Path) -> None:
-    fails(tmp_path / "a.tif", "no such file")
+    fails(tmp_path / "a.tif", "no such file; check the path")
     fails(tmp_path, "is a folder")
 
 
@@ -423,3 +423,11 @@ except OutputError as error:
     result = subprocess.run(command, capture_output=True, text=True)
     assert "cannot write" in result.stdout, result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_without_its_suffix_is_answered_with_the_files_that_exist(tmp_path):
+    for name in ("a.bsq", "a.hdr", "ab.tif", "b.TIF", "a.txt"):
+        (tmp_path / name).touch()
+    fails(tmp_path / "a", "no such file; found a.bsq and a.hdr: give the name with its suffix")
+    fails(tmp_path / "b", "no such file; found b.TIF: give")
+    fails(tmp_path / "c", "no such file; check the path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import rasterio
 import hydiff
 import products
 from hydiff import io
-from hydiff.cube import Cube
+from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import BadValue
+from hydiff.gaps.rule import suspected
 from hydiff.io import transfer
+from hydiff.io.blocks import sampled
 
 GAP = np.s_[:, 2:4, 3:6]
 
@@ -77,3 +80,25 @@ def test_a_cube_without_a_free_value_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match=r"name the output \.tif"):
         io.write(Cube(values, valid=valid), tmp_path / "full.bsq")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_sample_is_searched_in_threads_with_the_same_result() -> None:
+    """Chunks of a compressed file take long to read, so several are read at a time."""
+    values = np.random.default_rng(0).integers(1, 3000, (12, 1024, 3072)).astype(np.int16)
+    values[:, ::7, ::5] = -9999
+    readers = set()
+
+    def read(*block: slice) -> Array:
+        readers.add(threading.get_ident())
+        return values[block]
+
+    stored = Cube(Lazy(values.shape, values.dtype, read, chunks=(1, 256, 256)))
+    assert len(sampled(stored)[0]) > 1
+    readers.clear()
+    (found,) = suspected(stored)
+    assert "-9999" in found and threading.get_ident() not in readers
+    small = Cube(
+        np.concatenate([values[place].ravel() for place in sampled(stored)[0]]).reshape(4, 64, -1)
+    )
+    (whole,) = suspected(small)
+    assert found.split(" % of ")[0] == whole.split(" % of ")[0]

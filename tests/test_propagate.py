@@ -294,7 +294,9 @@ def test_functions_get_the_filled_entries_and_maps_are_averaged(result: Result) 
 
 
 WRONG: dict[str, tuple[Callable[[Result], Any], str]] = {
-    "too few": (lambda r: hydiff.propagate(r, samples=3), "10 or more"),
+    "no end": (lambda r: hydiff.propagate(r, samples=10**30), "10 to 100,000"),
+    "a formula": (lambda r: hydiff.propagate(r, "b0 +"), "`f='b0 +'`: cannot be read"),
+    "too few": (lambda r: hydiff.propagate(r, samples=3), "10 to 100,000"),
     "no result": (lambda r: hydiff.propagate(r.cube), "expected the Result of a fill"),
     "few samples": (
         lambda r: hydiff.propagate(r, "b4 / b1", samples=r.samples(3)),
@@ -454,7 +456,7 @@ BAD = {
     "--of absent.py:f": "no such file",
     "--of b1+": "--of b1+: cannot be read",
     "--over fields": "--over fields: expected",
-    "--samples 2": "10 or more",
+    "--samples 2": "10 to 100,000",
     "-o table.txt": "unknown suffix '.txt'",
     "-o filled.tif.fill.json": "exists",
 }

@@ -714,3 +714,18 @@ def test_a_folder_of_someone_else_is_not_touched(file, tmp_path):
     with pytest.raises(OutputError, match="in the way"):
         execute.fill_file(file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=24))
     assert (work / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("source", [".npy", ".bsq"])
+def test_a_refused_output_names_npy_only_where_it_can_be_written(tmp_path, rng, source):
+    values = made((4, 40, 40), rng)
+    values[:, 10:14, 10:14] = np.nan
+    hydiff.write(Cube(values), tmp_path / f"in{source}")
+    limits = Limits(PLENTY, tile=24)
+    with pytest.raises(BadValue, match=r"\.zarr, \.tif or \.img") as refused:
+        execute.fill_file(tmp_path / f"in{source}", tmp_path / "out.npz", SMOOTH, limits)
+    assert (".npy, as the input, with `unmarked=True`" in str(refused.value)) == (source == ".npy")
+    if source == ".npy":  # which then works
+        bare = replace(SMOOTH, unmarked=True)
+        execute.fill_file(tmp_path / "in.npy", tmp_path / "out.npy", bare, limits)
+        assert np.isfinite(np.load(tmp_path / "out.npy")).all()

@@ -6,6 +6,7 @@ import pytest
 from errors_on_folds import ONE_CLASS, trial
 from hydiff.auto import blend, classes, trials
 from hydiff.auto.candidates import SMOOTH, Candidate
+from hydiff.auto.wording import Gain
 from hydiff.cube import Cube
 from hydiff.gaps.mask import make_mask
 from hydiff.methods.estimate import Job
@@ -72,5 +73,5 @@ def test_folds_that_disagree_prove_no_loss(rng):
 @pytest.mark.parametrize(("lost", "taken"), [(0.1, True), (0.5, False)])
 def test_noise_over_all_does_not_make_a_small_loss_of_spectra_count(lost, taken):
     """`lost`: in the steps, of what is gained in the values; both a thousandth of the noise."""
-    values, steps = blend.Gain(1e-3, 1e-4, 6), blend.Gain(-lost * 1e-3, 1e-5, 6)
+    values, steps = Gain(1e-3, 1e-4, 6), Gain(-lost * 1e-3, 1e-5, 6)
     assert steps.loss_proven and blend._hurts_spectra(steps, values) != taken

@@ -16,6 +16,7 @@ from hydiff.report import plots
 from hydiff.scale import execute, scene
 from hydiff.viewer import (
     captions,
+    curves,
     images,
     outlines,
     running_fill,
@@ -322,6 +323,24 @@ def test_curves_break_where_bands_were_cut_out():
     np.testing.assert_array_equal(drawn, [400, 410, 420, np.nan, 900, 910])
     np.testing.assert_array_equal(y, [0, 1, 2, np.nan, 3, 4])
     assert spectra.broken(np.array([1.0]), np.array([2.0]))[0].tolist() == [1.0]
+
+
+def test_a_value_without_a_neighbour_is_a_point():
+    nan = np.nan
+    for curve, points in (
+        ([5.0], [0]),
+        ([1, 2, nan, 3, nan, 4, 5], [3]),
+        ([nan], []),
+        ([1, 2], []),
+    ):
+        assert spectra.alone(np.array(curve)).tolist() == points
+    one = Cube(np.full((1, 4, 5), 7.0, np.float32))
+    drawn = curves.Curves(one)
+    before = np.array([7.0])
+    drawn.draw([spectra.Spectrum(1, 2, before, None, None, None, np.zeros(1, bool))])
+    assert (list(drawn.alone.data["at"]), list(drawn.alone.data["value"])) == ([1.0], [7.0])
+    drawn.draw([])
+    assert len(drawn.alone.data["at"]) == 0
 
 
 def test_bad_bands_are_shaded_and_no_others():

@@ -332,6 +332,36 @@ def test_what_rioxarray_says_of_a_raster_is_written(tmp_path):
         assert image.scales == (1e-4, 1e-4) and image.offsets == (0.1, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("names", "waves"),
+    [
+        (("band 1 (418.24 Nanometers)", "band 2 (428.5 Nanometers)"), [418.24, 428.5]),
+        (("red", "nir"), None),
+        (("band 1 (418.24 nm)", "band 2 (0.43 um)"), None),
+        ("surface reflectance 400 nm", None),
+    ],
+)
+def test_wavelengths_in_the_names_of_bands_are_those_of_the_file(tmp_path, names, waves):
+    """rioxarray gives the names of a GeoTIFF's bands as `long_name`, and no wavelengths."""
+    import rasterio
+
+    array = xr.DataArray(np.ones((2, 4, 5)), dims=("band", "y", "x"), attrs={"long_name": names})
+    cube = hydiff.Cube.from_xarray(array)
+    profile = {"driver": "GTiff", "width": 5, "height": 4, "count": 2, "dtype": "float64"}
+    with rasterio.open(tmp_path / "a.tif", "w", crs="EPSG:32633", **profile) as image:
+        image.write(array.values)
+        if not isinstance(names, str):
+            image.descriptions = names
+    for found in (cube, hydiff.read(tmp_path / "a.tif")):
+        assert (None if found.wavelengths is None else found.wavelengths.tolist()) == waves
+        assert found.wavelength_units == (None if waves is None else "Nanometers")
+    array[0, 1:3, 2] = np.nan
+    filled = array.hydiff.fill(method="smooth", outside="fill", bands="410-420nm" if waves else "0")
+    assert np.isfinite(filled.values).all()
+    own = array.assign_coords(wavelength=("band", [1.0, 2.0]))
+    assert hydiff.Cube.from_xarray(own).wavelengths.tolist() == [1.0, 2.0]
+
+
 def test_numbers_of_pixels_are_no_place():
     array = xr.DataArray(np.ones((2, 4, 5)), dims=("band", "y", "x"))
     numbered = array.assign_coords(y=np.arange(4), x=np.arange(5))
@@ -361,6 +391,7 @@ def test_gaps_and_scores_are_those_of_the_library(truth, damaged):
     array, reference = data_array(damaged), data_array(truth, ("wavelength", "y", "x"))
     assert array.hydiff.gaps() == array.chunk({"y": 9}).hydiff.gaps()
     assert array.hydiff.gaps().missing == np.isnan(damaged).sum()
+    assert (array * np.nan).hydiff.gaps().missing_share == (1.0,) * len(damaged)
     filled = array.hydiff.fill(method="linear")
     expected = metrics.score(bands_first(filled), truth, bands_first(filled.filled))
     assert filled.hydiff.score(reference).missing == expected.missing

@@ -97,7 +97,7 @@ def fill(
     sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
         with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
     input_uncertainty: uncertainty of the input product in the cube's unit, included in
-        `Result.sigma`: one number per band, or an array, a cube or a file of the cube's shape.
+        `Result.sigma`: one number, one per band, or an array, a cube or a file of the cube's shape.
     nodata: the value, or values, that mean missing, instead of what the file declares.
     nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
         good bands are missing.  By default "all" applies to nodata values that may be measurements

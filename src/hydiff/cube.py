@@ -7,6 +7,7 @@ numpy memmap or as a `Lazy` array that reads a window when it is indexed.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -28,6 +29,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Nodata = float | Sequence[float] | None  # the value, or values, that mean missing
 
+NAMED = re.compile(
+    r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
+)
 BAND_DIMS = ("band", "bands", "wavelength", "wavelengths", "channel", "spectral")
 ROW_DIMS = ("y", "row", "rows", "line", "lines", "lat", "latitude", "northing", "downtrack")
 COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "easting", "crosstrack")
@@ -407,7 +411,10 @@ class Cube:
 
         attrs, text = array.attrs, array.attrs.get(FILLED)
         bands = array.shape[order[0]]
+        names = _names(attrs.get("long_name"), bands)
         wavelengths, units = per_band(*WAVELENGTHS, *CF_WAVELENGTHS)
+        if wavelengths is None and (named := named_wavelengths(names or ())) is not None:
+            wavelengths, units = named
         return cls(
             values=array.values.transpose(order),
             wavelengths=wavelengths,
@@ -417,7 +424,7 @@ class Cube:
             nodata=_declared_nodata(attrs),
             crs=crs,
             transform=transform,
-            band_names=_names(attrs.get("long_name"), bands),
+            band_names=names,
             attrs={"xarray": array, **_scaling(attrs, bands)},
             mark=None if text is None else parsed(text, attrs.get(RECORD), bands=bands),
         )
@@ -660,6 +667,17 @@ def _spaced(coordinate: xarray.DataArray | None) -> tuple[float, float] | None:
         return None
     step = float(np.mean(steps))
     return float(centres[0]) - step / 2, step
+
+
+def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
+    """Return wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455
+    um)"; None unless each name has exactly one wavelength, and all have the same unit."""
+    matches = [NAMED.findall(name) for name in names]
+    if not matches or any(len(pairs) != 1 for pairs in matches):
+        return None
+    units = {unit for ((_, unit),) in matches}
+    numbers = np.array([float(number) for ((number, _),) in matches])
+    return (numbers, units.pop()) if len(units) == 1 else None
 
 
 def _names(names: Any, bands: int) -> tuple[str, ...] | None:

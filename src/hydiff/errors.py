@@ -29,6 +29,7 @@ LEAST_ROOM = 256 << 20  # bytes below a memory limit that libraries allocate wit
 # an argument (`nodata=-9999`) or a setting of a method (`channels=64`) in a message
 ARGUMENT = re.compile(r"`([a-z]\w*)=([^`]*)`")
 SETTINGS = ("channels", "scales", "lr")  # settings in messages; on the command line they need --set
+OTHERWISE = {"f": "of"}  # arguments whose option has another name
 
 
 def shell(text: str) -> str:
@@ -38,6 +39,8 @@ def shell(text: str) -> str:
     'give --nodata -9999, or pass --overwrite with --method smooth'
     >>> shell("add `channels=8`")
     'add --set channels=8'
+    >>> shell("`f='b5'`")
+    '--of b5'
     """
     return ARGUMENT.sub(_option, text)
 
@@ -47,7 +50,7 @@ def _option(argument: re.Match[str]) -> str:
     name, value = argument[1], argument[2].strip("'")
     if name in SETTINGS:
         return f"--set {name}={value}"
-    option = "--" + name.replace("_", "-")
+    option = "--" + OTHERWISE.get(name, name).replace("_", "-")
     if value.startswith("["):  # several values: the option is repeated
         return " ".join(f"{option} {part.strip()}" for part in value.strip("[]").split(","))
     return option if value in ("", "True") else f"{option} {value}"

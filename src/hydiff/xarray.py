@@ -19,7 +19,7 @@ from hydiff import api, metrics
 from hydiff.cube import WAVELENGTHS, Cube, band_axis, band_order, dim_names
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName, need
 from hydiff.gaps.census import Census, census
-from hydiff.gaps.rule import observed_entries
+from hydiff.gaps.rule import measured_entries
 from hydiff.io import emit
 from hydiff.io.marks import FLAG_ATTRIBUTES, FLAG_VALUES, linked
 from hydiff.io.versions import versions
@@ -88,7 +88,7 @@ class ArrayAccessor:
         """
         _check_dims(self._array)
         cube = _cube(self._array.compute())
-        observed, _ = observed_entries(cube, None, nodata, nodata_in)
+        observed, _ = measured_entries(cube, None, nodata, nodata_in)
         return census(observed, cube.good)
 
     def score(self, truth: xr.DataArray, missing: Any = None) -> Scores:

@@ -14,6 +14,7 @@ plain JSON: candidates, blending weights and the model of their errors; it can b
     hidden            the hidden entries of all trials, and their errors
     usual             the usual size of errors, learned on other images
     blend             the weights of the candidates, from the trials
+    wording           what fills the gaps and why, in words
     missingness       a test whether values are missing because of their size
     intervals         the expected error of each filled entry
     reference_errors  the same for entries that references fill
@@ -52,6 +53,7 @@ from hydiff.auto.planning import is_noisy
 from hydiff.auto.recipe import budget_used, fingerprint, note_of_origin, read_recipe
 from hydiff.auto.references import REFERENCE_RULES
 from hydiff.auto.sources import reference_facts
+from hydiff.auto.wording import is_note, notes_of
 from hydiff.cube import Bools, Cube
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
@@ -76,8 +78,10 @@ __all__ = [
     "fill",
     "fingerprint",
     "is_noisy",
+    "is_note",
     "networks_of",
     "note_of_origin",
+    "notes_of",
     "read_recipe",
     "reference_facts",
 ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.auto import references, split
+from hydiff.auto import references, split, wording
 from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import (
     BAND_GROUPS,
@@ -92,12 +92,14 @@ def apply(
     parts = _parts(Recipe.of(recipe), window, at, sigma_y, job, ready)
     parts, reference_parts = _with_references(parts, at)
     estimate, too_uncertain = _joined(parts, at), np.zeros(observed.shape, bool)
+    how = [wording.note_of(part.recipe, part.kind if len(parts) > 1 else None) for part in parts]
     count = sum(int(part.window.target.sum()) for part in reference_parts)
     filled = [Sourced(part.recipe, part.window) for part in parts]
     filled += [Sourced(part.recipe, part.window, served=True) for part in reference_parts]
     origin = sources(filled, observed.shape)
     judged_parts = [part for part in (*parts, *reference_parts) if part.variance is not None]
     if not judged_parts:
+        estimate = estimate._replace(notes=[*how, *estimate.notes])
         return estimate, Decision(recipe, {}, too_uncertain, origin, with_reference=count)
     wanted = columns(target, at)
     variance, sigma, worst = _bars(judged_parts, wanted, at)
@@ -115,8 +117,9 @@ def apply(
     scored = wanted & cube.good_bands[:, None, None]
     doubtful = float((relative > HOPELESS)[scored].mean()) if scored.any() else 0.0
     entries = {kind: int(filled.sum()) for kind, filled in targets.items()}
-    notes = [*estimate.notes, *promises(expected, by_kind, entries, recipe)]
+    notes = [*how, *promises(expected, by_kind, entries, recipe)]
     notes += [warning(doubtful)] if doubtful else []
+    notes += estimate.notes
     decision = Decision(recipe, expected, too_uncertain, origin, doubtful, by_kind, entries, count)
     return estimate._replace(sigma=sigma, notes=notes), decision
 
@@ -224,12 +227,10 @@ def noise_of(sigma_y: Sigma, estimates: Sequence[Estimate]) -> Sigma:
 
 
 def _joined(parts: Sequence[KindFill], at: Bools | None) -> Estimate:
-    """Return one estimate from those of the parts, with their notes."""
+    """Return one estimate from those of the parts, with the notes of their candidates and those on
+    missing error bars."""
     first, last = parts[0], parts[-1]
-    notes = [f"auto: {first.recipe.why}"]
-    if len(parts) > 1:
-        notes = [f"auto, {part.kind}: {part.recipe.why}" for part in parts]
-    notes += dict.fromkeys(note for part in parts for note in part.estimate.notes)
+    notes = [*dict.fromkeys(note for part in parts for note in part.estimate.notes)]
     notes += [_unknown(p) for p in parts if p.variance is None and p.window.target.any()]
     if len(parts) > 1 and first.recipe.gaps is None:
         notes.append("a recipe of an older version, whose error bars are of one kind of gaps only")

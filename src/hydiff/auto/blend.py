@@ -12,6 +12,7 @@ from hydiff.auto.candidates import Candidate
 from hydiff.auto.classes import BAND_GROUPS, ClassCounts, D
 from hydiff.auto.hidden import importance
 from hydiff.auto.trials import Trial
+from hydiff.auto.wording import Gain, Verdict, reason
 from hydiff.cube import Floats
 
 BORROWED = 500.0  # entries: weight of the errors of all classes in the fit of each class
@@ -36,30 +37,9 @@ class Weights(NamedTuple):
 
     plain: Floats  # of the blend of the candidates without a network; 0 for the others
     all: Floats  # of the blend of all candidates
-    why: str
+    why: str  # with all figures
     share: Floats  # (M,) mean of `all` over the hidden entries
-
-
-class Gain(NamedTuple):
-    """Gain of a blend on folds that its fit did not use, as a share of the squared error."""
-
-    mean: float
-    error: float  # standard error, by bootstrap over folds
-    folds: int
-    doubt: float = 1.0  # standard errors that a gain, or a loss, must exceed
-
-    @property
-    def proven(self) -> bool:
-        return self.mean > self.doubt * self.error
-
-    @property
-    def loss_proven(self) -> bool:
-        return self.mean < -self.doubt * self.error
-
-    def __str__(self) -> str:
-        than = "less" if self.mean >= 0 else "more"
-        number = f"{100 * abs(self.mean):.1f} ± {100 * self.error:.1f} %"
-        return f"{number} {than} squared error on {self.folds} hidden copies"
+    reason: str = ""  # in short
 
 
 def weights_of(
@@ -81,18 +61,21 @@ def weights_of(
     weights = np.zeros((len(candidates), D, BAND_GROUPS))
     weights[0] = 1
     if len(candidates) == 1:
-        return Weights(weights, weights, f"{default} is the only candidate", weights[:, 0, 0])
+        why, short = f"{default} is the only candidate", "nothing else can be tried here"
+        return Weights(weights, weights, why, weights[:, 0, 0], short)
     if len(trials) < 2:
         why = f"too few observed pixels to try the candidates on: {default}"
-        return Weights(weights, weights, why, weights[:, 0, 0])
+        short = "too few observed pixels to try anything else"
+        return Weights(weights, weights, why, weights[:, 0, 0], short)
     reasons = []
+    on_plain, on_networks, usual_gain = None, None, None
     if len(plain) > 1:
         default_share = np.eye(len(plain))[0]
         residuals = [t.residual[plain] for t in trials]
         steps = [t.step[plain] for t in trials]
-        shares, words = proven_weights(residuals, steps, trials, counts, default_share, seed)
+        shares, on_plain = proven_weights(residuals, steps, trials, counts, default_share, seed)
         weights[plain] = shares
-        reasons.append(f"blends of {_listed(candidates, plain)} gave {words}")
+        reasons.append(f"blends of {_listed(candidates, plain)} gave {on_plain}")
     combined = weights.copy()
     network_trials = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(network_trials) > 1:
@@ -103,20 +86,23 @@ def weights_of(
         ]
         steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
         doubt = 1.0 if from_nothing else DOUBT  # as for the candidates without a network
-        shares, words = proven_weights(stacked, steps, network_trials, counts, usual, seed, doubt)
+        shares, on_networks = proven_weights(
+            stacked, steps, network_trials, counts, usual, seed, doubt
+        )
         combined = shares[0] * weights
         combined[costly] = shares[1:]
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
             products = _by_fold(stacked, network_trials, counts)
-            gain = _gain_over_first(_everywhere(usual), products, seed, doubt)
-            reasons.append(f"{names} with {100 * start:.0f} % gave {gain}")
-        reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {words}")
+            usual_gain = _gain_over_first(_everywhere(usual), products, seed, doubt)
+            reasons.append(f"{names} with {100 * start:.0f} % gave {usual_gain}")
+        reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {on_networks}")
     share = share_of(combined, trials)
-    return Weights(
-        weights, combined, f"{_words(share, combined, candidates)}: {'; '.join(reasons)}", share
-    )
+    why = f"{_words(share, combined, candidates)}: {'; '.join(reasons)}"
+    with_networks = bool(combined[costly].any())
+    short = reason(on_plain, on_networks, usual_gain, with_networks)
+    return Weights(weights, combined, why, share, short)
 
 
 def _usual(networks: Sequence[Candidate]) -> Floats:
@@ -177,8 +163,8 @@ def proven_weights(
     doubt: float = 1.0,
     borrowed: float = BORROWED,
     reaching: int = REACHING,
-) -> tuple[Floats, str]:
-    """Return weights (K, D, G) of K candidates, and words that explain them: the best weights if
+) -> tuple[Floats, Verdict]:
+    """Return weights (K, D, G) of K candidates, and the verdict on them: the best weights if
     their gain over the default shares (K,) is proven, else the default shares in all classes.
     Deeper in the gaps than folds reach, the shares are always the default ones.
 
@@ -191,12 +177,12 @@ def proven_weights(
     """
     products = _by_fold(residuals, trials, counts)
     spectra = _by_fold(steps, trials, counts)
-    words = ""
+    usual_harms = False
     start = _everywhere(default)
     in_steps, in_values = (_gain_over_first(start, p, seed, doubt) for p in (spectra, products))
     if _hurts_spectra(in_steps, in_values):
         default = np.eye(len(default))[0]
-        words = "; the usual share would make the steps between bands worse"
+        usual_harms = True
     fixed, depth = _everywhere(default), _depth(trials, reaching)
 
     def best(pooled: Floats) -> Floats:
@@ -207,12 +193,11 @@ def proven_weights(
     cross_fitted = [best(pooled) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
     if not gain.proven:
-        return fixed, f"{gain}, not used{words}"
+        return fixed, Verdict(gain, False, usual_harms=usual_harms)
     in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
     if _hurts_spectra(in_steps, gain):
-        worse = f"steps between bands {-100 * in_steps.mean:.1f} % worse"
-        return fixed, f"{gain}, but {worse}: not used{words}"
-    return best(products.sum(axis=0)), f"{gain}, used{words}"
+        return fixed, Verdict(gain, False, -in_steps.mean, usual_harms)
+    return best(products.sum(axis=0)), Verdict(gain, True, usual_harms=usual_harms)
 
 
 def _depth(trials: Sequence[Trial], reaching: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.auto import references, split
+from hydiff.auto import references, split, wording
 from hydiff.auto.apply import Ready, blended, noise_of
 from hydiff.auto.blend import Weights, weights_of
 from hydiff.auto.candidates import NAME, SPECTRAL_FOLDS, Budget, Candidate
@@ -107,7 +107,7 @@ def _recipe_for(
     plan, trials, seed = run.plan, run.trials, ask.job.seed
     weights = weights_of(trials, run.counts, plan.candidates, seed, from_nothing=not whole_pixels)
     if not any(w.target.any() for w in windows):
-        weights = weights._replace(why="there is nothing to fill")
+        weights = weights._replace(why=wording.NOTHING, reason=wording.NOTHING)
     bands = windows[0].cube.bands
     errors = errors_of(trials, weights, run.counts, bands, whole_pixels=whole_pixels)
     recipe = {
@@ -121,6 +121,7 @@ def _recipe_for(
         "errors": asdict(errors) | {"basis": list(errors.basis)},
         "folds": len(trials),
         "why": weights.why + plan.note + note,
+        "reason": weights.reason + plan.note + note,
     }
     return recipe | _with_reference(run, windows, weights, sigma_y, ask.job), run.ready
 

@@ -181,7 +181,8 @@ class KindRecipe:
     candidates: tuple[Tried, ...]
     weights: tuple[tuple[tuple[Size, ...], ...], ...]  # (candidates, distances, groups of bands)
     errors: Errors
-    why: str
+    why: str  # with all figures
+    reason: str = ""  # in short, see `wording`; empty in recipes of older versions
     folds: Annotated[int, typed.Between(0, LARGEST)] = 0
     gaps: Kind | None = None  # None in recipes of older versions
     with_reference: ReferenceRecipe | None = None  # None without another image of the place

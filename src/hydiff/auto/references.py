@@ -257,11 +257,11 @@ def _unlike(residual: Floats, pixel: Ints) -> Floats:
 def _weights(
     trials: Sequence[Trial], counts: ClassCounts, default: Floats, seed: int
 ) -> tuple[Floats, str]:
-    """Return weights (K, D, G), those of similarly good models drawn together, and a reason."""
+    """Return weights (K, D, G), those of similarly good models drawn together, and why."""
     factors = [usual_size(t.residual) for t in trials]
     residuals = [t.residual * c for t, c in zip(trials, factors, strict=True)]
     steps = [t.step * c for t, c in zip(trials, factors, strict=True)]
-    shares, words = proven_weights(residuals, steps, trials, counts, default, seed, **SHARED)
+    shares, verdict = proven_weights(residuals, steps, trials, counts, default, seed, **SHARED)
     weights = np.array(shares)
     # few folds cannot distinguish models that are nearly as good: bring their weights together
     square = np.mean([np.square(r[1:]).mean(axis=1) for r in residuals], axis=0) + 1e-300
@@ -271,7 +271,7 @@ def _weights(
     if 0 < weights[0].max() < LEAST_SHARE:  # not worth the time of that fill
         weights[0] = 0
         weights /= weights.sum(axis=0)
-    return weights, words
+    return weights, str(verdict)
 
 
 def _worth(

@@ -69,8 +69,9 @@ def reference_facts(
     elif served:
         verdict = f"worth {worth:.1f} dB{others} on hidden copies of the gaps, {used}"
     else:
-        gain = f"{worth:+.1f} dB{others} on hidden copies of the gaps"
-        verdict = f"it would not help ({gain}, {decided['why']}): not used"
+        verdict = (
+            f"it would not help ({worth:+.1f} dB{others} on hidden copies of the gaps): not used"
+        )
     return [{**r.facts, **facts, "words": f"{r}: {verdict}"} for r in references]
 
 

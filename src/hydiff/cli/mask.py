@@ -48,7 +48,7 @@ def mask(
     from hydiff.gaps.census import census
     from hydiff.gaps.detect import KINDS
     from hydiff.gaps.mask import shared
-    from hydiff.gaps.rule import observed_entries
+    from hydiff.gaps.rule import measured_entries, observed_entries
 
     doubts.check(stripes, bands, output)
     if output is not None:
@@ -58,7 +58,9 @@ def mask(
         io.staging.refuse_inputs([output], [file, cube.path, quality])
     cube = cube.load()
     layer = io.quality_layer(cube, quality, flags)
-    observed, notes = observed_entries(cube, layer and layer.observed, nodata, nodata_in)
+    # a census is possible without any value, a search for damage is not
+    entries = observed_entries if stripes or bands else measured_entries
+    observed, notes = entries(cube, layer and layer.observed, nodata, nodata_in)
     if stripes or bands:
         doubts.report(cube, observed, stripes, output, overwrite, json_)
         return
@@ -119,5 +121,7 @@ def _suggestions(cube: Cube, observed: Bools, kinds: Sequence[str]) -> list[Sugg
     for kind in kinds:
         if kind not in KINDS:
             raise errors.UnknownName("kind of damage", kind, KINDS)
+    if not observed.any():
+        return []
     suggestions = detect(np.asarray(cube.values), observed, cube.good)
     return [suggestion for suggestion in suggestions if suggestion.kind in kinds]

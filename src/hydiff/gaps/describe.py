@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from hydiff.io import provenance, quality
 from hydiff.io.blocks import sampled
 from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
 from hydiff.mark import Mark, bounded
+
+UNNAMED = ("unnamed", "unknown", "")  # as GDAL and others call a CRS that has no name
 
 
 def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
@@ -218,5 +221,11 @@ def _range(span: list[float] | None, unit: str) -> str:
 
 
 def _crs_name(wkt: str | None) -> str | None:
-    """Return the first quoted name of a WKT string, e.g. "WGS 84 / UTM zone 10N"."""
-    return wkt.split('"')[1] if wkt and '"' in wkt else wkt
+    """Return the name of a CRS in WKT, e.g. "WGS 84 / UTM zone 10N"; of one without a name that of
+    its projection, e.g. "Transverse Mercator, without a name"."""
+    name = wkt.split('"')[1] if wkt and '"' in wkt else wkt
+    if wkt is None or name is None or name.lower() not in UNNAMED:
+        return name
+    projection = re.search(r'(?:PROJECTION|METHOD)\["([^"]+)"', wkt)
+    kind = "coordinates" if projection is None else projection[1].replace("_", " ")
+    return f"{kind}, without a name"

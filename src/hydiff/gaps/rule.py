@@ -24,7 +24,8 @@ from hydiff.cube import (
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import mask, undeclared
 from hydiff.gaps.regions import Selection
-from hydiff.io.blocks import blocks, sampled
+from hydiff.io.blocks import Block, blocks, sampled
+from hydiff.io.threads import in_threads
 
 Reason = tuple[str, Bools]  # why pixels (rows, cols) are left, and which
 
@@ -50,6 +51,16 @@ def check_numbers(cube: Cube) -> None:
 def observed_entries(
     cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
 ) -> tuple[Bools, list[str]]:
+    """Return `measured_entries`, of which there is at least one; else raise NothingObserved."""
+    measured, notes = measured_entries(cube, observed, nodata, nodata_in)
+    if not measured.any():
+        raise NothingObserved(NOTHING)
+    return measured, notes
+
+
+def measured_entries(
+    cube: Cube, observed: Bools | None, nodata: Nodata, nodata_in: str | None = None
+) -> tuple[Bools, list[str]]:
     """Return the entries (bands, rows, cols) measured by cube and mask, and any `spared_note`."""
     values = np.asarray(cube.values)
     whole = counted_whole(cube, nodata, nodata_in)
@@ -58,8 +69,6 @@ def observed_entries(
     notes = spared_note(whole, int((equals_any(values, whole) & measured).sum()) if whole else 0)
     if observed is not None:
         measured = measured & checked_mask(np.asarray(observed), cube.shape)
-    if not measured.any():
-        raise NothingObserved(NOTHING)
     return measured, notes
 
 
@@ -156,16 +165,19 @@ def suspected(cube: Cube, observed: Bools | None = None, nodata: Nodata = None) 
     """Describe measured values (a sample if many) that lie far from all others, as nodata would."""
     if cube.dtype.kind not in "iuf":
         return []
-    parts = []
     places, sample = sampled(cube)
-    for bands, rows, cols in places:
-        values = np.asarray(cube.values[bands, rows, cols])
+
+    def measured_at(place: Block) -> Array:
+        """Return the measured values of good bands in a block."""
+        bands, rows, cols = place
+        values = np.asarray(cube.values[place])
         measured = cube.observed_in(values, nodata, rows, cols)
         measured &= cube.good_bands[bands, None, None]
         if observed is not None:
             measured &= observed[(bands, rows, cols) if observed.ndim == 3 else (rows, cols)]
-        parts.append(values[measured])
-    data = np.concatenate(parts)
+        return values[measured]
+
+    data = np.concatenate([*in_threads(measured_at, places)])
     data = data[:: -(-len(data) // SUSPECTED) or 1]
     fills = undeclared.undeclared(data) if len(data) else []
     if not fills or len(np.unique(data[~np.isin(data, fills)])) < FEW:

@@ -23,7 +23,7 @@ from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, ras
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.missing import declared
 from hydiff.io.parsing import native, parsing
-from hydiff.io.regular import is_there
+from hydiff.io.regular import advice, is_there
 from hydiff.io.sidecar import FIELDS, plain
 from hydiff.io.staging import lines_held, output_file, staged
 
@@ -325,7 +325,7 @@ def suffixes() -> dict[str, str]:
 def _recognise(path: Path) -> str:
     """Return the name of the format of a file, by its content, then by its suffix."""
     if not is_there(path):
-        raise CubeFormatError(f"{path}: no such file; check the path")
+        raise CubeFormatError(f"{path}: no such file; {advice(path, suffixes())}")
     with parsing(path, "a readable file", "check its permissions"):
         for name in FOLDERS if path.is_dir() else FORMATS:
             if _module(name).matches(path):

@@ -14,6 +14,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.io.headers import NOTES, notes
+from hydiff.maths.wavelengths import is_stated
 
 OPTICAL = {"Nanometers": (300.0, 2600.0), "Micrometers": (0.3, 2.6)}
 FORMATS = ("envi", "geotiff")  # formats without rules of a product
@@ -39,13 +40,16 @@ def evident_unit(wavelengths: Floats) -> str | None:
 
 
 def _with_unit(cube: Cube) -> Cube:
-    """Add an evident wavelength unit, and a note about it, if the file states no unit."""
-    if cube.wavelengths is None or cube.wavelength_units is not None:
+    """Add an evident wavelength unit, and a note about it, if the file states no unit, or
+    "Unknown" as its unit."""
+    stated = cube.wavelength_units
+    if is_stated(stated):
         return cube
-    unit = evident_unit(cube.wavelengths)
+    unit = None if cube.wavelengths is None else evident_unit(cube.wavelengths)
     if unit is None:
-        return cube
-    note = f"not given, and taken as {unit} by the size of the numbers"
+        return cube if stated is None else replace(cube, wavelength_units=None)
+    given = "not given" if stated is None else f'stated as "{stated}"'
+    note = f"{given}, and taken as {unit} by the size of the numbers"
     attrs = {**cube.attrs, NOTES: {**notes(cube.attrs), "wavelength unit": note}}
     return replace(cube, wavelength_units=unit, attrs=attrs)
 

@@ -7,7 +7,6 @@ between `map info` and a coordinate reference system.
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydiff.cube import Array, Cube, Floats
+from hydiff.cube import Array, Cube, Floats, named_wavelengths
 from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import create_envi, gdal
 from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, carried, number, scaling
@@ -27,9 +26,6 @@ from hydiff.io.parsing import check_count, native, parsing
 ORDER = {"bsq": (0, 1, 2), "bil": (1, 0, 2), "bip": (1, 2, 0)}
 CODES = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5}
 CODES |= {"uint16": 12, "uint32": 13, "int64": 14, "uint64": 15}
-NAMED = re.compile(
-    r"(?<![\w.])(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|microns?|um|µm|μm)\b", re.IGNORECASE
-)
 COMMENTS = "comments"  # key, in the attribute "envi", of header lines that begin with a semicolon
 WKT = "coordinate system string"
 GEOREFERENCE = ("map info", "projection info", WKT)
@@ -165,17 +161,6 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
         band_names=None if names is None else tuple(names),
         attrs={**header, **({NOTES: notes} if notes else {})},
     )
-
-
-def named_wavelengths(names: Sequence[str]) -> tuple[Floats, str] | None:
-    """Return wavelengths and their unit from names such as "376.44 Nanometers" or "band 1 (0.455
-    um)"; None unless each name has exactly one wavelength, and all have the same unit."""
-    matches = [NAMED.findall(name) for name in names]
-    if not matches or any(len(pairs) != 1 for pairs in matches):
-        return None
-    units = {unit for ((_, unit),) in matches}
-    numbers = np.array([float(number) for ((number, _),) in matches])
-    return (numbers, units.pop()) if len(units) == 1 else None
 
 
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:

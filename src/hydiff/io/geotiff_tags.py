@@ -1,7 +1,8 @@
 """The tags of a GeoTIFF: read into the fields of a Cube, and written from them.
 
 Spectral metadata follow the EnMAP-Box rule: band tags `wavelength`, `wavelength_units`, `fwhm`,
-`bbl`; else GDAL's IMAGERY domain, in micrometers; else lists in the ENVI domain of the file.
+`bbl`; else GDAL's IMAGERY domain, in micrometers; else lists in the ENVI domain of the file; else
+wavelengths in the names of the bands.
 Everything else in the file is kept in `Cube.attrs["geotiff"]`.
 """
 
@@ -12,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Cube, Floats, representable
-from hydiff.io.headers import canonical, entries, from_text, number, scaling, to_text, unit
+from hydiff.cube import Cube, Floats, named_wavelengths, representable
+from hydiff.io.headers import NOTES, canonical, entries, from_text, number, scaling, to_text, unit
 
 # Namespaces that GDAL derives from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
@@ -33,9 +34,13 @@ def described_fields(dataset: Any) -> dict[str, Any]:
     ]
     envi = {canonical(key): text for key, text in tags.get("ENVI", {}).items()}
     names = tuple(name or "" for name in dataset.descriptions)
-    nodata = dataset.nodata
+    nodata, spectral = dataset.nodata, _spectral(band_tags, envi)
+    notes = {}
+    if spectral["wavelengths"] is None and (listed := named_wavelengths(names)) is not None:
+        spectral["wavelengths"], spectral["wavelength_units"] = listed
+        notes["wavelengths"] = "read from the band names"
     return {
-        **_spectral(band_tags, envi),
+        **spectral,
         "nodata": _declared_nodata(envi) if nodata is None else float(nodata),
         "band_names": names if any(names) else None,
         "attrs": {
@@ -49,6 +54,7 @@ def described_fields(dataset: Any) -> dict[str, Any]:
                 "colorinterp": [c.name for c in dataset.colorinterp],
                 **_points(dataset),
             },
+            **({NOTES: notes} if notes else {}),
         },
     }
 

@@ -16,9 +16,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube
+from hydiff.cube import Array, Bools, Cube, named_wavelengths
 from hydiff.errors import CubeFormatError
-from hydiff.io.envi_header import named_wavelengths
 from hydiff.io.headers import NOTES
 from hydiff.io.parsing import check_real, check_room, parsing
 from hydiff.io.scratch import Scratch

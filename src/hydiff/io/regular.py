@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from hydiff.errors import CubeFormatError
@@ -30,6 +31,17 @@ def exists(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def advice(path: Path, suffixes: Iterable[str]) -> str:
+    """Return what to do about a file that does not exist: name one of those with its name and one
+    of the suffixes, or of an ENVI header, if there are any."""
+    ends = {end for suffix in (*suffixes, ".hdr") for end in (suffix, suffix.upper())}
+    names = sorted(path.name + end for end in ends) if path.name else []
+    found = [name for name in names if exists(path.with_name(name))]
+    if not found:
+        return "check the path"
+    return f"found {' and '.join(found)}: give the name with its suffix"
 
 
 def is_there(path: Path) -> bool:

@@ -7,6 +7,7 @@ calibration of the product it was filled in.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
-from hydiff.errors import BadValue, ShapeMismatch
+from hydiff.errors import BadValue, ShapeMismatch, of_type
 from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
 from hydiff.io import npz
 from hydiff.io.blocks import blocks
@@ -37,11 +38,16 @@ OUTSIDE = ("calibration", "atmospheric correction")
 def opened(given: Any, cube: Cube) -> Values | Floats | None:
     """Return the uncertainty of a cube's values, in their unit: (bands,), or shaped as the cube.
 
-    given: an array, a cube, the path of a file that is read as a cube, or of a list of numbers
-    (.txt, .csv, .npy, .npz); None returns None.
+    given: one number for all bands, an array, a cube, the path of a file that is read as a cube, or
+    of a list of numbers (.txt, .csv, .npy, .npz); None returns None.
     """
     if given is None:
         return None
+    if isinstance(given, Real):
+        number = of_type(
+            "input_uncertainty", given, float, "a standard uncertainty in the cube's unit"
+        )
+        return np.full(cube.bands, float(number))
     label, array = given, given
     if isinstance(given, str | Path):
         path = Path(given)
@@ -62,7 +68,7 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
     if shape not in ((cube.bands,), cube.shape):
         raise ShapeMismatch(
             f"`input_uncertainty=`: {label} has shape {shape}, but the cube is (bands, rows, cols) "
-            f"= {cube.shape}; give one number per band, or one per entry"
+            f"= {cube.shape}; give one number, one number per band, or one per entry"
         )
     uncertainty: Values | Floats = np.asarray(array, np.float64) if len(shape) == 1 else array
     return uncertainty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 Coordinate = tuple[tuple[str, ...], Array, dict[str, Any]]  # dimensions, values, attributes
 
 MAPPING = "spatial_ref"  # the variable with the CRS, as rioxarray names it
+# units of time by CF, in microseconds
+STEPS = {"day": 86_400e6, "hour": 3_600e6, "minute": 60e6, "second": 1e6}
+STEPS |= {"millisecond": 1e3, "microsecond": 1.0, "nanosecond": 1e-3}
+SINCE = re.compile(rf"({'|'.join(STEPS)})s? since ([\d:T. -]+)")
 UNITS = {"_nm": "Nanometers", "_um": "Micrometers"}
 
 
@@ -85,6 +90,25 @@ def companions(shapes: Shapes, bands: int, load: Callable[[str], Array]) -> dict
         if name.lower() == "fwhm":
             fields["fwhm"] = np.asarray(load(name), dtype=np.float64).ravel()
     return fields
+
+
+def text_of(value: Array, attributes: Mapping[str, Any]) -> str | None:
+    """Return an array of one number or text as text, times in ISO 8601; None if it is neither.
+
+    attributes: of the array; by CF the unit of a time is such as "days since 2024-07-01".
+    """
+    if value.dtype.kind in "mM":
+        return str(value)
+    if value.dtype.kind not in "biufUT":
+        return None
+    since = SINCE.match(str(attributes.get("units", "")))
+    if since is None or value.dtype.kind not in "iuf" or not np.isfinite(value):
+        return str(value)
+    try:
+        passed = np.timedelta64(round(float(value) * STEPS[since[1]]), "us")
+        return str(np.datetime64(since[2].strip().replace(" ", "T"), "us") + passed)
+    except (ValueError, OverflowError):  # no date of this calendar
+        return f"{value} {attributes['units']}"
 
 
 def coordinates(cube: Cube) -> dict[str, Coordinate]:

@@ -17,6 +17,11 @@ NM_PER_UNIT = {
 }
 
 
+def is_stated(units: str | None) -> bool:
+    """Return whether a unit is named; ENVI headers may say "Unknown"."""
+    return (units or "").strip().lower() not in ("unknown", "none", "")
+
+
 def to_nanometres(
     wavelengths: NDArray[Any], units: str | None = None
 ) -> NDArray[np.float64] | None:
@@ -25,8 +30,8 @@ def to_nanometres(
     Without a unit, or with "Unknown" as ENVI writes it, values below 100 are taken for micrometres.
     """
     values = np.asarray(wavelengths, dtype=np.float64)
-    name = (units or "unknown").strip().lower().rstrip("s")
-    if name in ("unknown", "none", ""):
+    name = (units or "").strip().lower().rstrip("s")
+    if not is_stated(units):
         top = np.nanmax(values, initial=0.0)
         return values * (1000.0 if top < 100 else 1.0)
     return values * NM_PER_UNIT[name] if name in NM_PER_UNIT else None

@@ -14,7 +14,8 @@ from hydiff.io.headers import carried
 
 MOST_DAYS = 32  # difference of dates above which it is reported
 MOST_DEGREES = 10.0  # difference of angles above which it is reported
-DATES = ("date", "acquisition date", "acquisition time", "time_coverage_start", "tifftag_datetime")
+DATES: tuple[str, ...] = ("date", "acquisition date", "acquisition time", "time_coverage_start")
+DATES += ("tifftag_datetime", "time")
 # a date, alone or with its time: a year and a day of the year (2012101123456) must not match
 DIGITS = re.compile(
     r"(?<!\d)((?:19|20)\d\d)[-:/]?([01]\d)[-:/]?([0-3]\d)(?=\D|$|\d{4}(?:\D|$)|\d{6}(?:\D|$))"

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from hydiff.auto.classes import EDGES
 from hydiff.auto.recipe import MODEL, KindRecipe
+from hydiff.auto.wording import is_note
 from hydiff.cube import Array, Floats
 from hydiff.errors import shell
 from hydiff.flags import shares
@@ -145,19 +146,18 @@ def notes(s: Story) -> list[str]:
 
     They name arguments as in Python; after a command they name its options.
     """
-    whys = [] if s.record.recipe is None else [part.why for part in s.record.recipe.parts]
     words = shell if s.record.command else str
-    lines = [words(note) for note in s.record.notes if not is_shown(note, whys)]
+    lines = [words(note) for note in s.record.notes if not is_shown(note)]
     lines += [words(line) for line in left_lines(s.record.entries.left)]
     if s.input_state.startswith("CHANGED"):
         lines.append(f"the input is {s.input_state}")
     return lines
 
 
-def is_shown(note: str, whys: Sequence[str]) -> bool:
+def is_shown(note: str) -> bool:
     """Whether another part of the page shows a note; warnings of few trials are repeated."""
     promised = note.startswith("expected in ") and "rests on" not in note
-    return promised or note.startswith(ENGINE) or any(why and why in note for why in whys)
+    return promised or note.startswith(ENGINE) or is_note(note)
 
 
 def spectra(s: Story) -> list[Figure]:

@@ -202,8 +202,7 @@ def doubts_of(record: Record, trust: Trust, cube: Cube) -> Iterator[str]:
             "that was trained on other images: detail there is plausible, not measured"
         )
     yield from left_lines(record.entries.left)
-    whys = [part.why for part in _parts(record)]
-    yield from (n for n in record.notes if not is_shown(n, whys) and "hardly better" not in n)
+    yield from (n for n in record.notes if not is_shown(n) and "hardly better" not in n)
 
 
 def advice_for(record: Record, trust: Trust) -> Iterator[str]:

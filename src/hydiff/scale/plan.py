@@ -227,9 +227,12 @@ def _refuse_whole_format(cube: Cube, output: Path) -> None:
     """Raise BadValue for an output format that cannot be written block by block."""
     whole = io.format_for(cube, output) in WHOLE_FORMATS
     if whole and not io.npz.written_by_blocks(cube.path, output):
+        bare = cube.path is not None and cube.path.suffix.lower() == ".npy"
         raise BadValue(
             f"{output.suffix} files are written from memory as a whole, and this scene is filled "
             "by tiles: name the output .zarr, .tif or .img"
+            + ", or .npy, as the input, with `unmarked=True`"
+            * bare
         )
 
 

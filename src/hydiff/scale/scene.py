@@ -381,14 +381,14 @@ def _notes(
     by_flag: Mapping[str, int],
     scene: Scene,
 ) -> list[str]:
-    """Return the notes for the record: of the scene, the decision, those that all tiles share, the
-    expected accuracy, and values that the dtype changed."""
+    """Return the notes for the record: the decision, the expected accuracy, those of the scene and
+    those that all tiles share, and values that the dtype changed."""
     tile_counts = tiling(scene)
     first = outlines[0].notes if outlines else ()
     common = [note for note in first if all(note in o.notes for o in outlines)]
-    notes = [
+    notes = [*auto.notes_of(decided.recipe), *_promises(outlines, decided.recipe, by_flag)]
+    notes += [
         f"{tile_counts['filled']} of {tile_counts['of']} tiles had gaps; one recipe for all of them"
     ]
-    notes += [*scene.notes, *decided.notes, *common]
-    notes += _promises(outlines, decided.recipe, by_flag)
+    notes += [*scene.notes, *decided.notes, *(n for n in common if not auto.is_note(n))]
     return [*dict.fromkeys(notes), *(f"{n} filled entries {how}" for how, n in changed.items())]

@@ -135,7 +135,7 @@ def parsed(text: str, cube: Cube) -> Expression:
         raise _refused(text, "cannot be read") from None
     names = {name: _band(name, text, cube) for name in names_found}
     if not names:
-        raise BadValue(f"`of='{text}'`: no band in it; name one, such as b50 or w860")
+        raise BadValue(f"`f='{text}'`: no band in it; name one, such as b50 or w860")
     return Expression(text, tree, names)
 
 
@@ -166,7 +166,7 @@ def _names(node: ast.AST, text: str) -> Iterator[str]:
 def _refused(text: str, reason: str) -> BadValue:
     """Return the error for a formula that is not allowed."""
     return BadValue(
-        f"`of='{text}'`: {reason}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
+        f"`f='{text}'`: {reason}; expected numbers, bands such as b50 or w860, + - * / ** < > and "
         f"{', '.join(FUNCTIONS)}"
     )
 
@@ -195,15 +195,15 @@ def _band(name: str, text: str, cube: Cube) -> int:
     kind, number = name[0], int(name[1:])
     if kind == "b":
         if number >= cube.bands:
-            raise BadValue(f"`of='{text}'`: bands are b0 to b{cube.bands - 1}, found {name}")
+            raise BadValue(f"`f='{text}'`: bands are b0 to b{cube.bands - 1}, found {name}")
         return number
-    waves = nanometers(cube, f"`of='{text}'`", "b50")
+    waves = nanometers(cube, f"`f='{text}'`", "b50")
     distance = np.where(cube.good_bands & np.isfinite(waves), np.abs(waves - number), np.inf)
     band = int(np.argmin(distance))
     steps = np.abs(np.diff(np.sort(waves[np.isfinite(waves)])))
     if not distance[band] <= max(FAR, float(np.median(steps)) if steps.size else 0.0):
         raise BadValue(
-            f"`of='{text}'`: no good band near {number} nm; the nearest is b{band} at "
+            f"`f='{text}'`: no good band near {number} nm; the nearest is b{band} at "
             f"{waves[band]:g} nm"
         )
     return band

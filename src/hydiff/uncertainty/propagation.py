@@ -29,6 +29,7 @@ MEAN = "mean"
 SAMPLES = 200
 EXACT = 200  # most values of a linear function to compute exactly; each takes as long as a sample
 FEWEST = 10  # least samples for a standard deviation
+MOST = 100_000  # samples: they give it to 0.2 %, and more would only take time
 
 Function = Callable[..., Any]  # of x, and of the filled entries if it has a parameter `filled`
 
@@ -125,8 +126,11 @@ def propagate(
     """
     if not isinstance(samples, Iterable) or isinstance(samples, str | bytes):
         samples = of_type("samples", samples, int | None)
-    if isinstance(samples, int) and samples < FEWEST:
-        raise BadValue(f"`samples={samples}`: expected a number of samples, {FEWEST} or more")
+    if isinstance(samples, int) and not FEWEST <= samples <= MOST:
+        raise BadValue(
+            f"`samples={samples}`: expected a number of samples, {FEWEST} to {MOST:,}; "
+            f"{SAMPLES} are the default"
+        )
     check_seed(seed)
     if not callable(f):
         of_type("f", f, str, "'mean', a formula such as 'b5 - b2', or a function")

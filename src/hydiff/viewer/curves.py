@@ -45,6 +45,9 @@ class Curves:
         self.figure.patches("xs", "ys", source=self.lines["sigma"], color="colour", alpha=0.25)
         for n, style in STYLES.items():
             self.figure.multi_line("xs", "ys", source=self.lines[n], line_color="colour", **style)
+        # a line through one value draws nothing
+        self.alone = ColumnDataSource({"at": [], "value": [], "colour": []})
+        self.figure.scatter("at", "value", source=self.alone, size=7, color="colour")
         self.filled = ColumnDataSource({"x": [], "y": [], "colour": []})
         at: dict[str, Any] = {"x": "x", "y": "y", "source": self.filled}
         self.figure.scatter(**at, marker="diamond", size=5, fill_color="white", line_color="colour")
@@ -54,18 +57,22 @@ class Curves:
     def draw(self, picked: Sequence[Spectrum]) -> None:
         """Draw the spectra with error bars and filled bands, and fit the y axis to them."""
         curves: dict[str, list[tuple[Any, ...]]] = {n: [] for n in self.lines}
+        alone: list[tuple[float, float, str]] = []
         filled: list[tuple[float, float, str]] = []
         for s, colour in zip(picked, COLOURS, strict=False):
             for n in STYLES:
                 values = getattr(s, n)
                 if values is not None and np.isfinite(values).any():
-                    curves[n].append((*spectra.broken(self.x, values), colour))
+                    x, y = spectra.broken(self.x, values)
+                    curves[n].append((x, y, colour))
+                    alone += [(x[i], y[i], colour) for i in spectra.alone(y)]
             if s.sigma is not None:
                 outlines = spectra.bands_between(self.x, s.sigma, s.best)
                 curves["sigma"] += [(*outline, colour) for outline in outlines]
             filled += [(self.x[b], s.best[b], colour) for b in np.flatnonzero(s.filled)]
         for n, rows in curves.items():
             self.lines[n].data = columns(rows, ("xs", "ys", "colour"))
+        self.alone.data = columns(alone, ("at", "value", "colour"))
         self.filled.data = columns(filled, ("x", "y", "colour"))
         heights = [np.asarray(row[1]) for rows in curves.values() for row in rows]
         values = np.concatenate([h[np.isfinite(h)] for h in heights]) if heights else np.zeros(0)

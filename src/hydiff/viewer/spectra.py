@@ -125,6 +125,13 @@ def runs(marked: Bools) -> Array:
     return edges.reshape(-1, 2)
 
 
+def alone(curve: Array) -> Ints:
+    """Return the indices of the values of a broken curve that have no neighbour to draw a line to,
+    as that of a cube of one band."""
+    ends = runs(np.isfinite(curve))
+    return np.array([start for start, end in ends if end - start == 1], int)
+
+
 def map_position(cube: Cube, row: float, col: float) -> tuple[float, float] | None:
     """Return the map coordinates of the centre of a pixel; None without a transform."""
     if cube.transform is None:
