@@ -107,6 +107,21 @@ def test_what_is_printed_does_not_get_between_the_answers(two):
     assert two.submit(eval).result() == 7
 
 
+def test_ctrl_c_while_children_start_ends_those_that_have(monkeypatch):
+    children, start = [], local._started
+
+    def started(number, imports):
+        if number:
+            raise KeyboardInterrupt
+        children.append(start(number, imports))
+        return children[0]
+
+    monkeypatch.setattr(local, "_started", started)
+    with pytest.raises(KeyboardInterrupt):
+        Processes(2)
+    assert children[0].poll() is not None
+
+
 def test_what_cannot_be_sent_is_an_error_and_costs_no_child(two):
     two.share(3)
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):

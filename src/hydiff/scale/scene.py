@@ -140,11 +140,7 @@ def fill_tiles(
     say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene that are not yet in the folder `work`, and assemble all tiles."""
-    # hashing and loading leave the interpreter lock to others for most of their time
-    with ThreadPoolExecutor(2) as pool:
-        digest = pool.submit(provenance.sha256, plan.source)
-        loading = pool.submit(early.load, plan.request)
-        early.start_workers(plan.request, plan.cube.bands, plan.limits, run)
+    with early.started(plan, run) as digest:
         scene = _laid_out(plan, work)
         if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
             say(
@@ -153,7 +149,7 @@ def fill_tiles(
             )
         begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
         room = early.room(scene, run)
-        source = {"path": str(plan.cube.path), "sha256": digest.result()}
+        source = {"path": str(plan.cube.path), "sha256": digest()}
         observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
         product = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
         masks = (scene.observed, scene.target)
@@ -163,7 +159,6 @@ def fill_tiles(
         if progress is not None:
             progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
         decided = scene_decision.decision(scene, room)
-        loading.result()
     pretrain.train(scene, run)
     why = assemble.reasons_of(scene, plan.mask, plan.named)
     with (
