@@ -336,7 +336,8 @@ def test_a_child_removes_its_unfinished_files_when_it_is_ended(tmp_path, killed)
 import pathlib, time
 import hydiff.io
 def write(target):
-    with hydiff.io.staged(pathlib.Path(target)):
+    with hydiff.io.staged(pathlib.Path(target)) as folder:
+        (folder / "begun").touch()
         time.sleep(60)
 """)
     code = f"""
@@ -347,7 +348,7 @@ from hydiff.workers.local import Processes
 with Processes(1) as crew:
     crew.share({str(tmp_path / "out")!r})
     crew.submit(slow.write)
-    while not list(pathlib.Path({str(tmp_path)!r}).glob(".hydiff-*")):
+    while not list(pathlib.Path({str(tmp_path)!r}).glob(".hydiff-*/begun")):
         time.sleep(0.01)
     print(crew.processes[0].pid, flush=True)
     if {killed}:
