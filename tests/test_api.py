@@ -341,7 +341,7 @@ def test_progress_sees_every_step(tiny, rng):
         ({"method": "smooth", "components": 3.5}, BadValue, "=3.5`: expected a whole number"),
         ({"method": "smooth", "components": True}, BadValue, "=True`: expected a whole number"),
         ({"method": "smooth", "s": [1.5]}, BadValue, r"=\[1.5\]`: expected a number or None"),
-        ({"method": "smooth", "error_bars": "on"}, BadValue, "= 'on': expected True or False"),
+        ({"method": "smooth", "error_bars": "on"}, BadValue, "='on'`: expected True or False"),
         ({"method": "rbf", "kernel": 3}, BadValue, "=3`: expected text"),
         (
             {"method": "spectral", "wavelengths": 3},

@@ -340,10 +340,10 @@ REFUSED = {
         ["fill", "damaged.bil", "-o", "x.bil", "--engine", "eager"],
         "hydiff: --engine: settings belong to one method",
     ),
-    "a negative seed": (["fill", "damaged.bil", "-o", "x.bil", "--seed=-1"], "seed = -1"),
+    "a negative seed": (["fill", "damaged.bil", "-o", "x.bil", "--seed=-1"], "--seed -1"),
     "a negative seed of damage": (
         ["simulate", "clean.bil", "-o", "x.bil", "--seed=-1"],
-        "seed = -1",
+        "--seed -1",
     ),
     "negative noise to add": (
         ["simulate", "clean.bil", "-o", "x.bil", "--noise=-1"],

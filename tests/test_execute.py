@@ -216,7 +216,7 @@ UNABLE = {
     "a negative noise": ("x.tif", {"sigma_y": -3.0}, None, "sigma_y"),
     "a negative share": ("x.tif", {"sigma_y": "-3%"}, None, "sigma_y"),
     "a bound of 0": ("x.tif", {"max_error": 0.0}, None, "max_error"),
-    "a negative seed": ("x.tif", {"seed": -1}, None, "seed = -1"),
+    "a negative seed": ("x.tif", {"seed": -1}, None, "`seed=-1`"),
     "an unknown device": ("x.tif", {"device": "tpu"}, None, "device"),
     "an unknown choice": ("x.tif", {"outside": "maybe"}, None, "outside"),
     "a band mask in no folder": ("x.tif", {}, "no/m.nc", "not a folder"),

@@ -107,6 +107,21 @@ def test_what_is_printed_does_not_get_between_the_answers(two):
     assert two.submit(eval).result() == 7
 
 
+def test_ctrl_c_while_children_start_ends_those_that_have(monkeypatch):
+    children, start = [], local._started
+
+    def started(number, imports):
+        if number:
+            raise KeyboardInterrupt
+        children.append(start(number, imports))
+        return children[0]
+
+    monkeypatch.setattr(local, "_started", started)
+    with pytest.raises(KeyboardInterrupt):
+        Processes(2)
+    assert children[0].poll() is not None
+
+
 def test_what_cannot_be_sent_is_an_error_and_costs_no_child(two):
     two.share(3)
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
@@ -321,7 +336,8 @@ def test_a_child_removes_its_unfinished_files_when_it_is_ended(tmp_path, killed)
 import pathlib, time
 import hydiff.io
 def write(target):
-    with hydiff.io.staged(pathlib.Path(target)):
+    with hydiff.io.staged(pathlib.Path(target)) as folder:
+        (folder / "begun").touch()
         time.sleep(60)
 """)
     code = f"""
@@ -332,7 +348,7 @@ from hydiff.workers.local import Processes
 with Processes(1) as crew:
     crew.share({str(tmp_path / "out")!r})
     crew.submit(slow.write)
-    while not list(pathlib.Path({str(tmp_path)!r}).glob(".hydiff-*")):
+    while not list(pathlib.Path({str(tmp_path)!r}).glob(".hydiff-*/begun")):
         time.sleep(0.01)
     print(crew.processes[0].pid, flush=True)
     if {killed}:

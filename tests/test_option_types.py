@@ -105,6 +105,7 @@ def test_the_command_line_ends_in_one_line(tmp_path, cube):
         words = ["fill", "in.npy", "-o", "out.npz", "--method", "ei", "--set", setting]
         done = run(*words, cwd=tmp_path)
         assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+        assert f"--set {setting.partition('=')[0]}=" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["in.npy"]
 
 
@@ -127,7 +128,7 @@ def test_other_functions_check_theirs(cube, stripe, tmp_path):
         "`f=3`: expected text": lambda: hydiff.propagate(result, 3),
         "`samples='x'`: expected a whole number": lambda: hydiff.propagate(result, samples="x"),
         "`samples=1.5`: expected a whole number": lambda: hydiff.propagate(result, samples=1.5),
-        "seed = True: expected a whole number": lambda: hydiff.propagate(result, seed=True),
+        "`seed=True`: expected a whole number": lambda: hydiff.propagate(result, seed=True),
         "`noise='x'`: expected a number": lambda: simulate(as_cube(cube), "stripes", noise="x"),
         "`missing=[1]`: expected a number": lambda: simulate(as_cube(cube), "stripes", [1]),
     }

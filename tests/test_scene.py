@@ -476,6 +476,24 @@ def test_workers_start_early_if_memory_holds_them_beside_the_decision(
     assert room == pytest.approx(without - workers) and without < memory
 
 
+def test_ctrl_c_while_masks_are_read_waits_neither_for_the_hash_nor_for_workers(
+    file, tmp_path, monkeypatch
+):
+    plan = make_plan(file, tmp_path / "o.bsq", LINEAR, Limits(40e9, tile=32, processes=1))
+    endless = replace(plan, cube=replace(plan.cube, path=Path("/dev/zero")))  # its hash never ends
+    started = []
+
+    def interrupt(*_):
+        started.append(run.ready)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scene, "lay_out", interrupt)
+    with Crew(1) as run:
+        with pytest.raises(KeyboardInterrupt):
+            scene.fill_tiles(endless, tmp_path, run)
+        assert started == [1] and run.ready == 0
+
+
 def test_tiles_put_together_as_they_come_are_those_put_together_at_the_end(file, tmp_path):
     """In any order: memory decides when, and workers which comes first."""
 
@@ -528,7 +546,7 @@ def test_workers_start_and_masks_are_read_while_libraries_of_the_decision_are_lo
         ready.set()
         return room(*arguments)
 
-    monkeypatch.setattr(early, "load", lambda request: met.append(ready.wait(5)))
+    monkeypatch.setattr(early, "load", lambda request: met.append(ready.wait(60)))
     monkeypatch.setattr(early, "room", after_masks)
     execute.fill_file(file, tmp_path / "o.bsq", LINEAR, Limits(PLENTY, tile=32))
     assert met == [True]

@@ -26,9 +26,9 @@ LONGEST = 2000  # characters of a message
 LEAST_ROOM = 256 << 20  # bytes below a memory limit that libraries allocate without a check
 
 
-# an argument (`nodata=-9999`) or a setting of a method (`channels=64`) in a message
-ARGUMENT = re.compile(r"`([a-z]\w*)=([^`]*)`")
-SETTINGS = ("channels", "scales", "lr")  # settings in messages; on the command line they need --set
+# an argument (`nodata=-9999`) or a setting of a method (setting `s=2`) in a message
+ARGUMENT = re.compile(r"(setting )?`([a-z]\w*)=([^`]*)`")
+SETTINGS = ("channels", "scales", "lr")  # that messages name as they name arguments
 OTHERWISE = {"f": "of"}  # arguments whose option has another name
 
 
@@ -37,8 +37,8 @@ def shell(text: str) -> str:
 
     >>> shell("give `nodata=-9999`, or pass `overwrite=True` with `method='smooth'`")
     'give --nodata -9999, or pass --overwrite with --method smooth'
-    >>> shell("add `channels=8`")
-    'add --set channels=8'
+    >>> shell("add `channels=8`"), shell("setting `s=nan`: expected a number")
+    ('add --set channels=8', '--set s=nan: expected a number')
     >>> shell("`f='b5'`")
     '--of b5'
     """
@@ -47,8 +47,8 @@ def shell(text: str) -> str:
 
 def _option(argument: re.Match[str]) -> str:
     """Return an argument in a message as a command-line option."""
-    name, value = argument[1], argument[2].strip("'")
-    if name in SETTINGS:
+    name, value = argument[2], argument[3].strip("'")
+    if argument[1] or name in SETTINGS:
         return f"--set {name}={value}"
     option = "--" + OTHERWISE.get(name, name).replace("_", "-")
     if value.startswith("["):  # several values: the option is repeated
@@ -172,8 +172,9 @@ def memory_advice(device: object, advice: str) -> Iterator[None]:
 
 def check_seed(seed: int) -> None:
     """Raise BadValue for a seed that numpy or torch cannot use."""
-    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise BadValue(f"seed = {seed}: expected a whole number from 0 to 2**63 - 1")
+    of_type("seed", seed, int)
+    if not 0 <= seed < 2**63:
+        raise BadValue(f"`seed={seed}`: expected a whole number from 0 to 2**63 - 1")
 
 
 # annotation of an option -> its name for people, and the types of its values
@@ -190,10 +191,13 @@ FORMS: dict[Any, tuple[str, tuple[type, ...]]] = {
 ANYTHING = ("anything", (object,))
 
 
-def of_type(name: str, value: Any, hint: Any, help: str = "", nan: bool = False) -> Any:
+def of_type(
+    name: str, value: Any, hint: Any, help: str = "", *, nan: bool = False, setting: bool = False
+) -> Any:
     """Return the value of an option, from NumPy as Python numbers; BadValue unless it has the type
     of its annotation.  NaN is no number, and True and False are none.
     help: what the option is for, for the message.  nan: NaN is a number.
+    setting: it is a setting of a method, which the command line takes by --set.
 
     >>> of_type("seed", 3, int | None)
     3
@@ -204,13 +208,9 @@ def of_type(name: str, value: Any, hint: Any, help: str = "", nan: bool = False)
     if any(_is_a(kind, value) for kind in _kinds(hint)) and (nan or not is_nan):
         return value
     text = repr(value)
-    shown = text if len(text) <= 40 else f"{text[:39]}…"
-    raise BadValue(f"`{name}={shown}`: expected {in_words(hint)}{help and f' ({help})'}")
-
-
-def in_words(hint: Any) -> str:
-    """Return the values that an annotation allows, for messages."""
-    return " or ".join(_form(kind)[0] for kind in _kinds(hint))
+    found = f"`{name}={text if len(text) <= 40 else f'{text[:39]}…'}`"
+    expected = " or ".join(_form(kind)[0] for kind in _kinds(hint))
+    raise BadValue(f"{'setting ' * setting}{found}: expected {expected}{help and f' ({help})'}")
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:

@@ -13,7 +13,6 @@ from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache, cached_property
 from inspect import signature
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
@@ -195,8 +194,6 @@ class Request:
         if prior is not None:
             warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "pretrain", prior)
-        if isinstance(self.seed, Integral):  # records cannot hold integers of numpy
-            object.__setattr__(self, "seed", int(self.seed))
         if self.pretrain < 0:
             raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
         if self.samples < 0:
@@ -283,7 +280,7 @@ class Request:
                 f"a recipe is replayed by the method 'auto', not by {method!r}: give one"
             )
         most = self.max_error
-        if most is not None and not (by_trials and isinstance(most, Real) and most > 0):
+        if most is not None and not (by_trials and most > 0):
             raise BadValue("max_error is a positive number, and only the method 'auto' can keep it")
         self._check_prior()
         self.chosen  # noqa: B018 - refuses unknown names
@@ -313,10 +310,10 @@ class Request:
         if self.reference_missing and not self.reference:
             raise BadValue("`reference_missing=` goes with `reference=`: give the image, too")
         days, shift = self.reference_max_days, self.reference_max_shift
-        if days is not None and not (isinstance(days, Real) and days >= 0):
-            raise BadValue(f"`reference_max_days={_shown(days)}`: expected days, 0 or more")
-        if not (isinstance(shift, Real) and shift >= 0):
-            raise BadValue(f"`reference_max_shift={_shown(shift)}`: expected pixels, 0 or more")
+        if days is not None and days < 0:
+            raise BadValue(f"`reference_max_days={days:g}`: expected days, 0 or more")
+        if shift < 0:
+            raise BadValue(f"`reference_max_shift={shift:g}`: expected pixels, 0 or more")
 
 
 @cache
@@ -326,11 +323,6 @@ def option_types() -> dict[str, Any]:
 
 
 ARGUMENTS = [f.name for f in fields(Request) if f.name not in FILES]  # also of `hydiff.fill`
-
-
-def _shown(value: Any) -> str:
-    """Return a value as messages show it: numbers as on the command line, others as in Python."""
-    return f"{value:g}" if isinstance(value, Real) else repr(value)
 
 
 def with_network(method: str | Inpaint, settings: Mapping[str, Any]) -> dict[str, Any]:

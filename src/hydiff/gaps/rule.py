@@ -209,7 +209,6 @@ def targets(
     selection: Selection = Selection(None, None),
 ) -> tuple[Bools, dict[str, int]]:
     """Return the missing entries to fill (bands, rows, cols) and, by reason, how many are left."""
-    check_choices(bad_bands, max_gap, outside)
     target = ~observed
     n_left: dict[str, int] = {}
 
@@ -259,8 +258,8 @@ def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
     for name, value in (("bad_bands", bad_bands), ("outside", outside)):
         if value not in ("fill", "keep"):
             raise UnknownName(f"choice for {name}", value, ("fill", "keep"))
-    if max_gap is not None and not (isinstance(max_gap, int | float | np.number) and max_gap > 0):
-        raise BadValue(f"max_gap = {max_gap!r}: expected a width in pixels above 0")
+    if max_gap is not None and not max_gap > 0:
+        raise BadValue(f"`max_gap={max_gap:g}`: expected a width in pixels above 0")
 
 
 def unfilled_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[Reason]:

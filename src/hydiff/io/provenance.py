@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ from hydiff.mark import EARLIER, Mark, bounded, layers_over, now
 from hydiff.maths.scoring import Verification, verification
 from hydiff.metrics import NORMAL_QUANTILES, Calibration, calibration, errors_and_bars
 from hydiff.result import Result
+
+HASHED = 1 << 20  # bytes of a file that are read and hashed at a time
 
 
 def record_path(path: Path) -> Path:
@@ -343,11 +347,19 @@ def one_or_all(values: Array) -> float | list[float]:
     return float(values[0]) if (values == values[0]).all() else [float(v) for v in values]
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as `sha256sum` prints it; for a folder, of the list of these."""
+def sha256(path: Path, over: Event | None = None) -> str:
+    """Return the SHA-256 of a file as `sha256sum` prints it; for a folder, of the list of these.
+
+    over: when it is set, another thread does not need the hash any more: CancelledError.
+    """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())
-        lines = (f"{sha256(p)}  {p.relative_to(path).as_posix()}\n" for p in files)
+        lines = (f"{sha256(p, over)}  {p.relative_to(path).as_posix()}\n" for p in files)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(HASHED):
+            digest.update(part)
+            if over is not None and over.is_set():
+                raise CancelledError
+    return digest.hexdigest()

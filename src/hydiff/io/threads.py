@@ -43,12 +43,15 @@ def in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     whole arrays do.
     """
     running: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(count := min(cores(), MOST_THREADS)) as pool:
+    pool = ThreadPoolExecutor(count := min(cores(), MOST_THREADS))
+    try:
         for item in items:
             running.append(pool.submit(function, item))
             if len(running) > count:
                 yield running.popleft().result()
         yield from (future.result() for future in running)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def at_once(*tasks: Callable[[], R], most: int | None = None) -> list[R]:

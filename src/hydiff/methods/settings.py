@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from types import NoneType, SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from hydiff.errors import BadValue, UnknownName, in_words, of_type
+from hydiff.errors import BadValue, UnknownName, of_type
 
 IN_JSON = (str, int, float, list, tuple, dict, NoneType)
 LARGEST = 1e9  # a larger number is a mistake, and some would never end
@@ -33,34 +34,30 @@ def settings_from(
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
     """Return a value of the type `hint`, which text is converted to; BadValue for others."""
-    value = of_type(name, _converted(name, value, hint), hint)
+    value = of_type(name, _converted(value, hint), hint, setting=True)
     if isinstance(value, int | float) and not abs(value) <= LARGEST:
-        raise BadValue(f"setting {name} = {value!r}: expected at most {LARGEST:g}")
+        raise BadValue(f"setting `{name}={value:g}`: expected at most {LARGEST:g}")
     return value
 
 
-def _converted(name: str, value: Any, hint: Any) -> Any:
+def _converted(value: Any, hint: Any) -> Any:
     """Convert the text of a setting, or a path, to the type `hint`; return others unchanged."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if not isinstance(value, str) or hint is str:
+    if not isinstance(value, str):
         return value
     if value.lower() == "none" and NoneType in get_args(hint):
         return None
     if hint in (float | None, int | None):
         hint = get_args(hint)[0]
-    if hint is bool and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    try:
+    if hint is bool:
+        return {"true": True, "false": False}.get(value.lower(), value)
+    with suppress(ValueError):
         if hint in (int, float):
             return hint(value)
         if "tuple[float" in str(hint):
             return tuple(float(part) for part in value.split(","))
-        if "str" in str(hint):
-            return value
-    except ValueError:
-        pass
-    raise BadValue(f"setting {name} = {value!r}: expected {in_words(hint)}")
+    return value
 
 
 def settings_dict(settings: Any) -> dict[str, Any]:

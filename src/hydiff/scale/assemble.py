@@ -71,13 +71,14 @@ def _spread(values: Array, gaps: Bools, empty: float) -> Array:
 
 
 class FilledEntries(NamedTuple):
-    """The filled entries of a scene, in files."""
+    """The filled entries of a scene, in files, and counts of its entries."""
 
     filled: Bits
     values: GapLayer  # as they will be written, in the dtype of the cube
     flags: GapLayer
     sigma: GapLayer | None  # error bars; NaN where nothing was filled
-    by_flag: Counter[str]  # number of entries
+    by_flag: Counter[str]  # number of filled entries
+    by_reason: Counter[str]  # number of missing entries
     changed: Counter[str]  # number of filled values that the dtype changed, by kind of change, and
     #                        of those outside the observed range or clipped, by names of BEYOND
 
@@ -85,10 +86,13 @@ class FilledEntries(NamedTuple):
 class Assembly:
     """Assembles the tiles of a scene while others are still being filled.
 
-    A block of rows is processed in a thread as soon as all of its tiles are finished.
+    A block of rows is processed in a thread as soon as all of its tiles are finished.  The reasons
+    of missing entries are counted in another thread meanwhile.
     """
 
-    def __init__(self, scene: Scene, nodata: Nodata, product_uncertainty: Floats | None) -> None:
+    def __init__(
+        self, scene: Scene, nodata: Nodata, product_uncertainty: Floats | None, why: Reasons
+    ) -> None:
         """product_uncertainty: (bands,) that of the input, which is added to the error bars."""
         shape = scene.cube.shape
         self.scene, self.nodata, self.product_uncertainty = scene, nodata, product_uncertainty
@@ -101,6 +105,7 @@ class Assembly:
         self._sigma: GapLayer | None = None  # until a tile has error bars
         self._waiting = [(rows, _tiles_in(scene, rows)) for rows in _parts(scene)]
         self._pool = ThreadPoolExecutor(min(cores(), MOST_THREADS))
+        self._by_reason = self._pool.submit(why.counts)
         self._running: list[Future[tuple[Counter[str], Counter[str]]]] = []
 
     def __enter__(self) -> Self:
@@ -132,7 +137,8 @@ class Assembly:
         whole = complete and self.scene.cube.dtype.kind == "f"
         filled = self.scene.target if whole else self._filled
         bars = self._sigma if all(kept and kept.bars for kept in self._kept) else None
-        return FilledEntries(filled, self._values, self._flags, bars, by_flag, changed)
+        layers, by_reason = (self._values, self._flags, bars), self._by_reason.result()
+        return FilledEntries(filled, *layers, by_flag, by_reason, changed)
 
     def _layer(self, name: str, dtype: Any) -> GapLayer:
         """Create the file of a layer of the filled entries."""
@@ -289,9 +295,9 @@ def reasons_of(scene: Scene, mask: Bools | None, named: Array | None) -> Reasons
     return Reasons(scene, lost_frames(np.any(lines, axis=0)), named)
 
 
-def layers_of(scene: Scene, entries: FilledEntries) -> dict[str, Lazy]:
-    """Return the layers of the filled entries by name, (bands, rows, cols): `flags`, and `sigma` if
-    all tiles have error bars, NaN where nothing was filled."""
+def layers_of(scene: Scene, entries: FilledEntries, why: Lazy) -> dict[str, Lazy]:
+    """Return the layers of a scene by name, (bands, rows, cols): `flags`, `why`, and `sigma` if all
+    tiles have error bars, NaN where nothing was filled."""
 
     def lazy(layer: GapLayer, empty: float, dtype: Any) -> Lazy:
         def read(bands: slice, rows: slice, cols: slice) -> Array:
@@ -299,10 +305,10 @@ def layers_of(scene: Scene, entries: FilledEntries) -> dict[str, Lazy]:
 
         return Lazy(scene.cube.shape, np.dtype(dtype), read)
 
-    flags = {"flags": lazy(entries.flags, 0, np.uint8)}
+    layers = {"flags": lazy(entries.flags, 0, np.uint8), "why": why}
     if entries.sigma is None:
-        return flags
-    return flags | {"sigma": lazy(entries.sigma, np.nan, rule.float_for(scene.cube.dtype))}
+        return layers
+    return layers | {"sigma": lazy(entries.sigma, np.nan, rule.float_for(scene.cube.dtype))}
 
 
 def values(scene: Scene, entries: FilledEntries) -> Lazy:

@@ -1,26 +1,53 @@
-"""Start torch, the GPU and the workers of a fill by tiles early, while this process reads masks and
-makes the decision."""
+"""What a fill by tiles starts early, while it reads masks and makes the decision: torch, the GPU,
+the workers, and the hash of the input."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 
 from hydiff.auto.candidates import has_prior
 from hydiff.auto.decide import MEMORY
 from hydiff.errors import has_torch
+from hydiff.io import provenance
 from hydiff.methods.estimate import torch_device
 from hydiff.request import Request
 from hydiff.scale import tile
 from hydiff.scale.layout import Limits, Scene, area, base, cost, in_worker, usual
+from hydiff.scale.plan import FilePlan
 from hydiff.scale.tiles import Tile
 from hydiff.workers import Run
 from hydiff.workers.local import Crew
 
 AMPLE = MEMORY  # bytes that are ample for the decision, if left besides all workers
 NETWORK = f"{__name__}:load_network:{{}}"
+
+
+@contextlib.contextmanager
+def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
+    """Start what a fill will need, and yield a function that returns the hash of the input.
+
+    The network is loaded when the block ends.  After an error, as Ctrl-C, the hash and the workers
+    end at once.
+    """
+    over = Event()
+    # hashing and loading leave the interpreter lock to others for most of their time
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            digest = pool.submit(provenance.sha256, plan.source, over)
+            loading = pool.submit(load, plan.request)
+            start_workers(plan.request, plan.cube.bands, plan.limits, run)
+            yield digest.result
+            loading.result()
+        except BaseException:
+            over.set()
+            if isinstance(run, Crew):
+                run.dismiss()
+            raise
 
 
 def uses_network(request: Request) -> bool:

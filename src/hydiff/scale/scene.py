@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,7 +106,6 @@ class Tiled(NamedTuple):
     outlines: list[Outline]
     entries: assemble.FilledEntries
     why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
-    by_reason: Counter[str]  # number of missing entries
     uncertainty: Floats | None  # (bands,) of the input product
 
     @property
@@ -127,8 +125,7 @@ class Tiled(NamedTuple):
     @property
     def layers(self) -> dict[str, Lazy]:
         """Layers with one value per entry, by name: `flags`, `why` and, if it exists, `sigma`."""
-        layers = assemble.layers_of(self.scene, self.entries)
-        return {"flags": layers.pop("flags"), "why": self.why, **layers}
+        return assemble.layers_of(self.scene, self.entries, self.why)
 
 
 def fill_tiles(
@@ -140,11 +137,7 @@ def fill_tiles(
     say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene that are not yet in the folder `work`, and assemble all tiles."""
-    # hashing and loading leave the interpreter lock to others for most of their time
-    with ThreadPoolExecutor(2) as pool:
-        digest = pool.submit(provenance.sha256, plan.source)
-        loading = pool.submit(early.load, plan.request)
-        early.start_workers(plan.request, plan.cube.bands, plan.limits, run)
+    with early.started(plan, run) as digest:
         scene = _laid_out(plan, work)
         if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
             say(
@@ -153,7 +146,7 @@ def fill_tiles(
             )
         begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
         room = early.room(scene, run)
-        source = {"path": str(plan.cube.path), "sha256": digest.result()}
+        source = {"path": str(plan.cube.path), "sha256": digest()}
         observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
         product = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
         masks = (scene.observed, scene.target)
@@ -163,14 +156,9 @@ def fill_tiles(
         if progress is not None:
             progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
         decided = scene_decision.decision(scene, room)
-        loading.result()
     pretrain.train(scene, run)
     why = assemble.reasons_of(scene, plan.mask, plan.named)
-    with (
-        ThreadPoolExecutor(1) as pool,
-        assemble.Assembly(scene, plan.request.nodata, product) as assembly,
-    ):
-        by_reason = pool.submit(why.counts)
+    with assemble.Assembly(scene, plan.request.nodata, product, why) as assembly:
         tag = fingerprint(asdict(belongs), decided.recipe)
         for filled_tile in _run_tiles(scene, tag, run, progress, room >= early.AMPLE):
             assembly.add(filled_tile)
@@ -179,8 +167,7 @@ def fill_tiles(
         outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
         entries = assembly.entries(all(outline.complete for outline in outlines))
     give_back()  # memory that threads have freed, but still keep, before files are written
-    reasons = (why.layer, by_reason.result())
-    return Tiled(scene, decided, source, outlines, entries, *reasons, product)
+    return Tiled(scene, decided, source, outlines, entries, why.layer, product)
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
@@ -258,7 +245,7 @@ def _described(tiled: Tiled) -> dict[str, Any]:
     by_flag, sigma_y = dict(tiled.entries.by_flag), np.asarray(tiled.decided.sigma_y)
     budget = uncertainty.budget(sigma_y, by_flag, tried, tiled.uncertainty)
     bars = budget if tiled.bars else None
-    return {"flags": by_flag, "reasons": dict(tiled.by_reason), "budget": bars}
+    return {"flags": by_flag, "reasons": dict(tiled.entries.by_reason), "budget": bars}
 
 
 def _mark(tiled: Tiled, record: Mapping[str, Any]) -> Mark | None:

@@ -192,12 +192,13 @@ class Processes:
         try:
             for number in range(count):
                 self.processes.append(_started(number, imports))
-        except OSError:  # the system cannot start more processes
+            for number in range(count):
+                thread = Thread(target=self._drive, args=(number,), daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # the system cannot start more processes, or Ctrl-C
             self.__exit__()
             raise
-        self._threads = [Thread(target=self._drive, args=(i,), daemon=True) for i in range(count)]
-        for thread in self._threads:
-            thread.start()
 
     def share(self, value: Any) -> None:
         """Set the first argument of every function; it is sent to each child only once."""
