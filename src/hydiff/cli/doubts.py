@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from hydiff.cli.terminal import number, out, print_json
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, NothingObserved
 
 if TYPE_CHECKING:
     from hydiff.cube import Bools, Cube
@@ -27,7 +27,12 @@ def check(stripes: bool, bands: bool, output: Path | None) -> None:
 def report(
     cube: Cube, observed: Bools, stripes: bool, output: Path | None, overwrite: bool, json: bool
 ) -> None:
-    """Print the table of offset columns and lines, or that of bad bands."""
+    """Print the table of offset columns and lines, or that of bad bands; a cube without any value,
+    in which nothing can be searched for, is refused."""
+    from hydiff.gaps.rule import NOTHING
+
+    if not observed.any():
+        raise NothingObserved(NOTHING)
     if stripes:
         print_stripes(cube, observed, json)
     else:

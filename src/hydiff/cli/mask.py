@@ -48,7 +48,7 @@ def mask(
     from hydiff.gaps.census import census
     from hydiff.gaps.detect import KINDS
     from hydiff.gaps.mask import shared
-    from hydiff.gaps.rule import measured_entries, observed_entries
+    from hydiff.gaps.rule import measured_entries
 
     doubts.check(stripes, bands, output)
     if output is not None:
@@ -58,9 +58,7 @@ def mask(
         io.staging.refuse_inputs([output], [file, cube.path, quality])
     cube = cube.load()
     layer = io.quality_layer(cube, quality, flags)
-    # a census is possible without any value, a search for damage is not
-    entries = observed_entries if stripes or bands else measured_entries
-    observed, notes = entries(cube, layer and layer.observed, nodata, nodata_in)
+    observed, notes = measured_entries(cube, layer and layer.observed, nodata, nodata_in)
     if stripes or bands:
         doubts.report(cube, observed, stripes, output, overwrite, json_)
         return
