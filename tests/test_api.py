@@ -249,9 +249,10 @@ def test_a_function_is_a_method(tiny, stripes):
     assert [record["loss"] for record in result.history] == [1.5]
 
 
-def test_numbers_of_numpy_and_paths_may_be_settings_and_are_recorded(tiny, stripes, tmp_path):
+def test_numbers_of_numpy_and_paths_are_taken_and_recorded(tiny, stripes, tmp_path):
     given = {"components": np.int64(4), "s": np.float32(1.5), "error_bars": np.bool_(False)}
-    result = hydiff.fill(tiny, stripes, method="smooth", seed=np.int64(3), **given)
+    options = {"seed": np.int64(3), "max_gap": np.float32(4), "denoise": np.True_, "sigma_y": 0.01}
+    result = hydiff.fill(tiny, stripes, method="smooth", **options, **given)
     result.save(tmp_path / "out.img")
     record = json.loads((tmp_path / "out.img.fill.json").read_text())
     assert record["seed"] == 3 and record["settings"].items() >= given.items()
@@ -331,18 +332,14 @@ def test_progress_sees_every_step(tiny, rng):
         ({"max_error": -1}, BadValue, "max_error is a positive number"),
         ({"method": 3}, BadValue, "method = 3: expected the name of one method"),
         ({"method": ["smooth", "linear"]}, BadValue, "expected the name of one method"),
-        ({"buffer": "2"}, BadValue, "`buffer='2'`: expected a number"),
         ({"progress": 3}, BadValue, "progress = 3: expected a function"),
         ({"progress": True}, BadValue, "progress = True: expected a function"),
         ({"outside": "maybe"}, UnknownName, "outside"),
         ({"device": None}, UnknownName, "unknown device None"),
         ({"reference_max_shift": None}, BadValue, "=None`: expected a number"),
-        ({"reference_max_days": "3"}, BadValue, "='3'`: expected a number or None"),
         ({"method": "smooth", "components": 3.5}, BadValue, "=3.5`: expected a whole number"),
         ({"method": "smooth", "components": True}, BadValue, "=True`: expected a whole number"),
         ({"method": "smooth", "s": [1.5]}, BadValue, r"=\[1.5\]`: expected a number or None"),
-        ({"method": "smooth", "error_bars": "on"}, BadValue, "='on'`: expected True or False"),
-        ({"method": "rbf", "kernel": 3}, BadValue, "=3`: expected text"),
         (
             {"method": "spectral", "wavelengths": 3},
             BadValue,

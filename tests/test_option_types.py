@@ -10,7 +10,7 @@ import pytest
 import hydiff
 from command import run
 from hydiff.cube import as_cube
-from hydiff.errors import BadValue, HydiffError, of_type
+from hydiff.errors import BadValue, HydiffError
 from hydiff.gaps.simulate import simulate
 from hydiff.methods import METHODS, choose
 from hydiff.request import Request, option_types
@@ -68,13 +68,6 @@ def test_numbers_are_numbers(cube, stripe, name):
 def test_switches_are_true_or_false(cube, stripe, name):
     for value in NO_SWITCH:
         assert "expected True or False" in refused(cube, stripe, name, value)
-
-
-def test_numbers_of_numpy_are_those_of_python(cube, stripe, tmp_path):
-    how = {"seed": np.int64(3), "max_gap": np.float32(4), "denoise": np.True_, "sigma_y": 0.01}
-    result = hydiff.fill(cube, stripe, method="smooth", components=np.int16(2), **how)
-    assert result.save(tmp_path / "out.npz")[-1].exists()  # with a record, in JSON
-    assert of_type("nodata", np.array([1.0, 2.0]), list[float]) == [1.0, 2.0]
 
 
 def test_nodata_may_be_nan(cube, stripe):

@@ -135,7 +135,7 @@ def nanometers(cube: Cube, what: str, instead: str) -> Floats:
     what, instead: for the message, the option that needs them and an example without them.
     """
     waves, units = cube.wavelengths, cube.wavelength_units
-    nm = None if waves is None else to_nanometres(waves, units)
+    nm = to_nanometres(waves, units)
     if nm is None:
         lacking = (
             "no wavelengths" if waves is None else f"wavelengths in {units}, which is no length"

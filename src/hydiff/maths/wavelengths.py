@@ -23,12 +23,15 @@ def is_stated(units: str | None) -> bool:
 
 
 def to_nanometres(
-    wavelengths: NDArray[Any], units: str | None = None
+    wavelengths: NDArray[Any] | None, units: str | None = None
 ) -> NDArray[np.float64] | None:
-    """Return wavelengths in nm; None if the unit is not a length (an index, a wavenumber).
+    """Return wavelengths in nm; None without any, or if their unit is not a length (an index, a
+    wavenumber).
 
     Without a unit, or with "Unknown" as ENVI writes it, values below 100 are taken for micrometres.
     """
+    if wavelengths is None:
+        return None
     values = np.asarray(wavelengths, dtype=np.float64)
     name = (units or "").strip().lower().rstrip("s")
     if not is_stated(units):

@@ -66,8 +66,7 @@ class FactTable(NamedTuple):
 def html(story: Story) -> str:
     """Return the report as one HTML page."""
     parts = (head, facts, by_kind, notes, spectra, certainty, decision, settings, origin, again)
-    waves, units = story.wavelengths, story.units
-    nm = None if waves is None else to_nanometres(waves, units)
+    nm = to_nanometres(story.wavelengths, story.units)
     pictures = {
         "shown": scene_pictures.shown(story.survey, nm),
         "pictures": scene_pictures.pictures(story.survey),

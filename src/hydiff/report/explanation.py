@@ -240,6 +240,5 @@ def _percent(count: int, total: int) -> str:
 
 def _band(cube: Cube, band: int) -> str:
     """Name a band by its number from 0, as in the options of the command line."""
-    waves, units = cube.wavelengths, cube.wavelength_units
-    nm = None if waves is None else to_nanometres(waves, units)
+    nm = to_nanometres(cube.wavelengths, cube.wavelength_units)
     return f"band {band}" + ("" if nm is None else f" ({nm[band]:.0f} nm)")

@@ -47,7 +47,7 @@ def rgb_bands(
     These are the bands nearest to 650, 550 and 450 nm if wavelengths (bands,) are known and come
     within 50 nm of each; else fixed shares of the band axis, see `SHARES`.
     """
-    nm = None if wavelengths is None else to_nanometres(wavelengths, units)
+    nm = to_nanometres(wavelengths, units)
     if nm is not None and np.isfinite(nm).any():
         distance = np.abs(nm - np.array(TARGETS_NM)[:, None])
         if np.nanmin(distance, axis=1).max() <= 50:
@@ -323,7 +323,7 @@ def _curve(view: _View, at: tuple[int, int], sigma: Array | None) -> Curve:
 def _draw_spectra(
     axis: Axes, curves: Sequence[Curve], wavelengths: Array | None, units: str | None
 ) -> None:
-    nm = None if wavelengths is None else to_nanometres(wavelengths, units)
+    nm = to_nanometres(wavelengths, units)
     x = np.arange(1.0, len(curves[0].values) + 1) if nm is None else nm
     for name, y, sigma in curves:
         if np.isfinite(y).any():

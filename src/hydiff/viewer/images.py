@@ -57,8 +57,6 @@ def presets(cube: Cube) -> dict[str, tuple[int, int, int]]:
 
 def nanometres(cube: Cube) -> Floats | None:
     """Return the wavelengths (bands,) in nm; None if the file has none."""
-    if cube.wavelengths is None:
-        return None
     return to_nanometres(cube.wavelengths, cube.wavelength_units)
 
 
