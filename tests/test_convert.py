@@ -129,3 +129,17 @@ def test_scalar_coordinates_of_a_store_survive(tmp_path: Path, version: int) -> 
 )
 def test_a_scalar_as_text(value: np.generic, unit: str, text: str | None) -> None:
     assert text_of(np.asarray(value), {"units": unit}) == text
+
+
+def test_an_attribute_named_like_an_entry_of_ours_is_kept_under_another_name(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("zarr")
+    xr = pytest.importorskip("xarray")
+    array = xr.DataArray(np.ones((3, 6, 7), np.float32), dims=("band", "y", "x"), name="refl")
+    named = array.assign_attrs(geotiff="text").assign_coords(xarray=5.0).to_dataset()
+    named.to_zarr(tmp_path / "a.zarr", zarr_format=2)
+    cube = io.read(tmp_path / "a.zarr")
+    assert cube.attrs["geotiff_"] == "text" and "geotiff" not in cube.attrs
+    io.write(cube, tmp_path / "b.bsq")
+    assert np.array_equal(io.read(tmp_path / "b.bsq").values, array)

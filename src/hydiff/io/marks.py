@@ -42,6 +42,7 @@ FLAG_ATTRIBUTES: dict[str, Any] = {  # of the CF conventions
     "flag_meanings": "not_filled gap_filled",
 }
 FLAG_VALUES = (0, 1)
+OWN_ENTRIES = ("geotiff", "xarray")  # entries of `Cube.attrs` that are no attributes of a file
 OWN_LINES = re.compile(
     rb"^[ \t]*hydiff filled(?: by band)?[ \t]*=[ \t]*(?:\{[^}]*\})?[^\n]*\n?",
     re.IGNORECASE | re.MULTILINE,
@@ -56,6 +57,7 @@ DESCRIPTION = re.compile(
 
 def taken(cube: Cube) -> Cube:
     """Return the cube with the mark moved from its attributes to `Cube.mark`."""
+    cube = replace(cube, attrs=_own_names_free(cube.attrs))
     box = cube.attrs.get("geotiff", {})
     tags = box.get("tags", {}).get("", {})
     bands = [spaces.get("", {}) for spaces in box.get("band_tags", ())]
@@ -69,6 +71,14 @@ def taken(cube: Cube) -> Cube:
     if box:
         attrs["geotiff"] = _without(box)
     return replace(cube, mark=mark, attrs=attrs)
+
+
+def _own_names_free(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes of a file in which the names of OWN_ENTRIES are free for hydiff's use."""
+    return {
+        f"{key}_" if key in OWN_ENTRIES and not isinstance(value, Mapping) else key: value
+        for key, value in attrs.items()
+    }
 
 
 def _is_ours(key: Any) -> bool:
