@@ -31,7 +31,7 @@ from hydiff.workers import crew, in_turn, remote
 from test_scene import Stopped, contents, damaged, made
 
 HYDIFF = [sys.executable, "-m", "hydiff"]
-TRIES = 15  # fills that may end before a busy machine lets the test disturb them
+TRIES = 5  # fills that may end before a busy machine lets the test disturb them
 OPTIONS = ["--method", "smooth", "--set", "error_bars=true", "--tile", "16", "--seed", "5"]
 
 
@@ -50,7 +50,16 @@ def folder(tmp_path_factory):
 def start(folder, output, *more, env=None):
     line = [*HYDIFF, "fill", "in.bsq", "-o", output, *OPTIONS, *more]
     with (folder / f"{output}.log").open("w") as log:
-        return subprocess.Popen(line, cwd=folder, env=env, stderr=log, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(
+            line,
+            cwd=folder,
+            env=env,
+            stderr=log,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # if it is ignored here
+        )
 
 
 def fill(folder, output, *more, env=None):
