@@ -90,6 +90,7 @@ def test_the_shares_of_a_note_are_those_of_the_recipe(fill):
             "10 % less squared error than with",
         ),
         (Verdict(Gain(0, 0.1, 12), False), None, None, False, "12 tests on hidden copies of the g"),
+        (Verdict(Gain(0, 0.1, 1), False), None, None, False, "1 test on hidden copies of the gaps"),
         (Verdict(Gain(0.1, 0, 12), False, 0.3), None, None, False, "without harm to the spectra"),
         (
             None,

@@ -145,4 +145,4 @@ def _gained(gain: Gain, than: str) -> str:
 
 
 def _tests(gain: Gain) -> str:
-    return f"{gain.folds} tests on hidden copies of the gaps"
+    return f"{gain.folds} test{'s' * (gain.folds != 1)} on hidden copies of the gaps"
