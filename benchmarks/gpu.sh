@@ -264,6 +264,7 @@ prior_of() {  # LANE CORES SCENES NOISY-SCENES: each line is one process, which 
     bench best $(with scene $3) --sigma 0 $(with mask $whole_pixels) --method auto
     [ -z "$4" ] || bench best $(with scene $4) $(with sigma 0.1 0.3 0.2 band) $(with mask blobs stripes published-3) --method auto
     bench best $(with scene $3) --sigma 0 $(with mask $whole_pixels) --method auto --budget fast
+    bench best $(with scene $3) --sigma 0 $(with mask stripes blobs frames) --method auto --budget best
     bench best $(with scene $3) --sigma 0 $(with mask $whole_pixels) --method auto --budget best
 }
 prior() {

@@ -485,7 +485,7 @@ def test_folds_take_less_time_than_the_cube_itself(scene, gaps):
     seen = np.broadcast_to(gaps, SHAPE)
     window, nothing = folds.TrialWindow(as_cube(scene), seen, ~seen), np.zeros(SHAPE, bool)
     both = [candidates.PRIOR]
-    found = fits.one_pass(both, both, [window], [(0, nothing)], 0.0, job, 1)
+    found = fits.pretrained_fits(both, both, [window], [(0, nothing)], 0.0, job, 1)
     for one, how in zip(found["prior"], ({"planes": 4}, {"symmetries": 8}), strict=True):
         np.testing.assert_array_equal(one.values, fill(scene, gaps, **how).raw)
 

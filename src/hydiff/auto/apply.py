@@ -23,7 +23,7 @@ from hydiff.auto.classes import (
     spread_out,
     usable,
 )
-from hydiff.auto.fits import crossfit, mean_estimate, own_fits, tuned_fit
+from hydiff.auto.fits import crossfit, mean_estimate, own_fits
 from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.auto.intervals import HOPELESS, Scored, expected_by_kind, promises, variance_of, warning
 from hydiff.auto.recipe import Errors, KindRecipe, Recipe, Tried
@@ -329,17 +329,17 @@ def _candidates(
         return estimate if at is None else estimate.at(at)
 
     estimates = {i: at_pixels(ready[e.name]) for i, e in enumerate(tried) if e.name in ready}
-    plain = [i for i, e in enumerate(tried) if i not in estimates and e.fits is None]
+    plain = [i for i, e in enumerate(tried) if i not in estimates and e.seed < 0]
     runs = [*(tried[i].candidate for i in plain), *extra]
     fits = own_fits(runs, cube, observed, sigma_y, job._replace(references=window.references), at)
     estimates |= dict(zip(plain, fits, strict=False))
     for i in set(range(len(tried))) - set(estimates):
-        c, own_job = tried[i].candidate, job._replace(checkpoint=None)
+        c, own_job = tried[i].candidate, job._replace(checkpoint=None, seed=tried[i].seed)
+        if c.tuned:
+            estimates[i] = own_fits([c], cube, observed, sigma_y, own_job, at)[0]
+            continue
         hidden = folds_of(cube, observed, tried[i].of, tried[i].seed, gaps, measured)
         hidden = hidden[: tried[i].fits]
-        if c.tuned:
-            estimates[i] = at_pixels(tuned_fit(c, window, hidden, sigma_y, own_job))
-            continue
         parts = [(cube, observed & ~fold) for fold in hidden]
         parts = parts or [(cube, observed)]  # gaps too small to hide copies of them
         estimates[i] = at_pixels(mean_estimate(crossfit(c, parts, sigma_y, own_job)))

@@ -106,16 +106,9 @@ def weights_of(
 
 
 def _usual(networks: Sequence[Candidate]) -> Floats:
-    """(1 + networks,) default shares: of the blend without networks, and of each network.
-
-    If there is a tuned network, it has the whole share of the networks, since its fill is half that
-    of the untuned one.
-    """
+    """(1 + networks,) default shares: of the blend without networks, and of each network."""
     elsewhere = [c.pretrained for c in networks]
-    tuned = [c.tuned for c in networks]
-    with_share = np.array(
-        tuned if any(tuned) else elsewhere if any(elsewhere) else [True] * len(tuned)
-    )
+    with_share = np.array(elsewhere if any(elsewhere) else [True] * len(networks))
     start = ELSEWHERE if any(elsewhere) else NETWORKS
     usual: Floats = np.r_[1 - start, start * with_share / with_share.sum()]
     return usual

@@ -12,7 +12,7 @@ import numpy as np
 from hydiff.auto import references, split
 from hydiff.auto.candidates import SPECTRAL, Budget, Candidate
 from hydiff.auto.classes import ClassCounts, class_counts
-from hydiff.auto.fits import crossfit, mean_estimate, one_pass, own_fits
+from hydiff.auto.fits import crossfit, mean_estimate, own_fits, pretrained_fits
 from hydiff.auto.folds import TrialWindow
 from hydiff.auto.planning import TrialPlan, plan_for_some, plan_trials
 from hydiff.auto.trials import BareWindow, Trial, hidden_pixels, trial_of, with_costly
@@ -196,7 +196,8 @@ def _costly(
         fits = {c.name: crossfit(c, parts, sigma_y, ask.job) for c in plan.candidates if c.crossfit}
         if pretrained:
             for_window = [c for c in pretrained if ask.whole and not (shares and c.one_pass)]
-            fits |= one_pass(pretrained, for_window, windows, first, sigma_y, ask.job, at_once)
+            arguments = (windows, first, sigma_y, ask.job, at_once)
+            fits |= pretrained_fits(pretrained, for_window, *arguments)
         return plan, fits
     except BadValue as error:
         if not is_no_memory(error):

@@ -145,12 +145,13 @@ def _with_reference(
 
 
 def _entry(c: Candidate, run: TrialRun, seed: int) -> dict[str, Any]:
-    """Return the entry of a candidate in a recipe; for a network that was fitted, with its folds,
-    so that the fits can be repeated."""
+    """Return the entry of a candidate in a recipe; for a network that learned from the cube, with
+    seed and folds, so that its fits can be repeated."""
     settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
     entry = {"name": c.name, "method": c.method, "settings": settings}
     if c.pretrained:
         entry |= {"weights": digest(packaged(str(c.settings["size"])))}
-    plan = run.plan
-    fits = len(run.costly[c.name]) if c.crossfit else len(plan.hidden[: plan.costly]) * c.tuned
-    return entry | ({"fits": fits, "of": max(plan.each, fits), "seed": seed} if fits else {})
+    if c.tuned:
+        return entry | {"seed": seed}
+    fits = len(run.costly[c.name]) if c.crossfit else 0
+    return entry | ({"fits": fits, "of": max(run.plan.each, fits), "seed": seed} if fits else {})

@@ -53,14 +53,14 @@ def plan_trials(
     first = hidden[: budget.costly_folds]
     too_many = any(gaps((windows[n].observed & ~hide)[used[n]]) > MOST_GAPS for n, hide in first)
     if too_many and any(c.learns for c in candidates):
-        candidates = [c for c in candidates if not c.learns]
-        note += f"; more than {MOST_GAPS} pixels in gaps: networks were left out"
+        candidates = [c.untuned for c in candidates if c.pretrained or not c.learns]
+        note += f"; more than {MOST_GAPS} pixels in gaps: no network learned from them"
     return TrialPlan(candidates, hidden, per_window, budget.costly_folds, note)
 
 
 def budget_for_some(budget: Budget) -> Budget:
     """Return the budget for pixels that keep some bands, from that for pixels without any."""
-    networks = (c for c in budget.candidates if c.one_pass)
+    networks = (c.untuned for c in budget.candidates if c.pretrained)
     return Budget((*SPECTRAL, *networks), SPECTRAL_FOLDS, SPECTRAL_FOLDS)
 
 

@@ -49,13 +49,14 @@ def can_say(copies: float) -> tuple[bool, ...]:
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate of a recipe; for a network, with the folds that it was fitted on, so that the
-    fits can be repeated."""
+    """A candidate of a recipe; for a network that learned from the cube, with what is needed to
+    repeat its fits."""
 
     name: str
     method: str
     settings: dict[str, bool | Whole | Number | None]  # no strings: they may name files
-    # the network was fitted on the entries visible in the first `fits` of `of` folds; None = no fit
+    # the network was fitted on the entries visible in the first `fits` of `of` folds; None = on no
+    # fold, but a pretrained network with a seed was tuned on all entries
     fits: Fold | None = None
     of: Fold = 0
     seed: Annotated[int, typed.Between(0, 2**63)] = -1

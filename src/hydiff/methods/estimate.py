@@ -89,28 +89,14 @@ def estimate_each(
     several: Sequence[Chosen],
     sigma_y: Sigma,
     job: Job,
-    networks: Sequence[Callable[[], Any] | None] = (),
     at: Bools | None = None,
 ) -> list[Estimate]:
     """Run several methods as `estimate` does, sharing the work that they have in common.
 
-    networks: for each method None, or a function that returns the network to use instead of its
-    own.  at: mask (rows, cols) of the n wanted pixels, returned as (bands, 1, n); None = all.
+    at: mask (rows, cols) of the n wanted pixels, returned as (bands, 1, n); None = all.
     """
     tasks, shared = _tasks(cube, observed, several, sigma_y, job), dict[int, Any]()
-    args = [{"network": network} if network else {} for network in networks or [None] * len(tasks)]
-    runs = zip(tasks, args, strict=True)
-    return [_drained(task, job, given=_given(task, shared) | extra, at=at) for task, extra in runs]
-
-
-def tuned_network(cube: Cube, observed: Bools, chosen: Chosen, sigma_y: Sigma, job: Job) -> Any:
-    """Return the prior's network, tuned on a cube with the settings of `anchored` in `chosen`."""
-    from hydiff.methods import tuned
-
-    [task] = _tasks(cube, observed, [chosen], sigma_y, job)
-    with memory_advice(job.device, MEMORY_ADVICE), determinism(job.deterministic):
-        arrays, rng = _on_device(*task.inputs, job)
-        return tuned.tuned_network(*arrays, task.chosen.settings, rng)
+    return [_drained(task, job, given=_given(task, shared), at=at) for task in tasks]
 
 
 def estimate_at(

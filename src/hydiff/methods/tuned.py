@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
@@ -64,17 +63,6 @@ def tuned(
         yield Step(i, T + 1, x, {"split": loss}, partial(tuner.state, i, x))
     tuner.average(8 if settings.symmetries else 1)
     yield Step(T + 1, T + 1, tuner.cube(), how=tuner.how)
-
-
-def tuned_network(
-    y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, rng: Generator
-) -> nn.Module:
-    """Return the tuned network, which can fill planes of this cube for any mask."""
-    tuner = Tuner(y, observed, sigma_y, settings, rng)
-    if not tuner.useful:
-        return tuner.untuned
-    deque(tuner.steps(), maxlen=0)
-    return tuner.mean
 
 
 class Mean(nn.Module):

@@ -143,7 +143,7 @@ def _estimates(parts: Sequence[TileWindow], request: Request, decided: Decided) 
     assert chosen is not None
     if len(parts) == 1:  # avoids importing torch
         part = parts[0]
-        arguments = ([chosen], decided.sigma_y, part.job, (), part.gaps)
+        arguments = ([chosen], decided.sigma_y, part.job, part.gaps)
         return estimate_each(part.cube, part.observed, *arguments)
     runs = [estimating(p.cube, p.observed, chosen, decided.sigma_y, p.job) for p in parts]
     whole_windows = estimates(runs, request.device, request.deterministic)
