@@ -250,7 +250,7 @@ class Request:
         """
         from hydiff.auto import BUDGETS
         from hydiff.gaps import reach, rule
-        from hydiff.methods.estimate import torch_device
+        from hydiff.methods.devices import torch_device
 
         self._check_method()
         self._check_reference()

@@ -20,7 +20,8 @@ from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.io.threads import cores
 from hydiff.maths.noise_level import Sigma
-from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
+from hydiff.methods.devices import torch_device
+from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying
@@ -163,7 +164,9 @@ def _own(shared: _Shared, pretrained: bool) -> dict[str, Estimate]:
 
     def fits(networks: bool) -> dict[str, Estimate]:
         chosen = [c for c in candidates if not c.costly or (networks and c.one_pass)]
-        estimates = own_fits(chosen, cube, observed, sigma_y, job)
+        # without a network this process leaves the GPU to its parent
+        own_job = job if networks else job._replace(device="cpu")
+        estimates = own_fits(chosen, cube, observed, sigma_y, own_job)
         return {c.name: estimate for c, estimate in zip(chosen, estimates, strict=True)}
 
     return _if_memory_allows(fits, pretrained)

@@ -10,7 +10,7 @@ from hydiff import auto
 from hydiff.errors import has_torch
 from hydiff.io.versions import versions
 from hydiff.methods import METHODS
-from hydiff.methods.estimate import torch_device
+from hydiff.methods.devices import torch_device
 
 CPU = "CPU"  # first word in the name of a device that is no GPU
 

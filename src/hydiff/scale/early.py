@@ -14,7 +14,7 @@ from hydiff.auto.candidates import has_prior
 from hydiff.auto.decide import MEMORY
 from hydiff.errors import has_torch
 from hydiff.io import provenance
-from hydiff.methods.estimate import torch_device
+from hydiff.methods.devices import torch_device
 from hydiff.request import Request
 from hydiff.scale import tile
 from hydiff.scale.layout import Limits, Scene, area, base, cost, in_worker, usual
