@@ -15,6 +15,8 @@ from hydiff.learn.gap_fields import GapFields
 from hydiff.methods import choose, classical, kriging, smooth
 from hydiff.methods.devices import gpu_of_components
 from hydiff.methods.membranes import membrane
+from hydiff.request import Request
+from hydiff.scale import early, layout
 
 CPU = torch.device("cpu")
 SHAPE = 40, 52
@@ -176,6 +178,14 @@ def test_a_gpu_is_used_where_it_is_named_or_beside_a_network(some_prior):
         assert gpu_of_components([network], "auto") is None
         with pytest.raises(BadValue, match="torch finds none"):
             hydiff.fill(np.ones((2, 4, 4)), np.eye(4) < 1, method="smooth", device="cuda")
+
+
+def test_workers_that_use_a_gpu_load_it_early_and_count_with_the_memory_of_torch():
+    plain, named = (Request(method="smooth", device=device) for device in ("auto", "cuda"))
+    imports = [early._imports(request) for request in (plain, named)]
+    assert imports[1] == [*imports[0], early.SOLVER.format("cuda")]
+    assert layout.base(plain) < layout.base(named)
+    early.load_solver("cpu")  # is found and runs
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

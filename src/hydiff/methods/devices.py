@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydiff.errors import BadValue, UnknownName, need_torch
-from hydiff.methods import Chosen
+from hydiff.methods import Chosen, Method
 
 
 def torch_device(device: str) -> Any:
@@ -31,9 +31,13 @@ def gpu_of_components(several: Sequence[Chosen], device: str) -> Any:
     With "auto" this is done beside a network only: `smooth` alone takes less time than the import
     of torch, and so its bytes are the same on machines with and without a GPU.
     """
-    on_components = [chosen.facts for chosen in several if chosen.facts.coordinates]
-    by_name = bool(on_components) and str(device).startswith("cuda")
-    if not by_name and not any(facts.pretrained for facts in on_components):
+    facts = [chosen.facts for chosen in several if chosen.facts.coordinates]
+    if not any(fact.pretrained or is_sent_to_gpu(fact, device) for fact in facts):
         return None
     place = torch_device(device)
     return place if place.type == "cuda" else None
+
+
+def is_sent_to_gpu(facts: Method, device: str) -> bool:
+    """Return whether the components of a method are filled on a GPU because the device is named."""
+    return facts.coordinates and str(device).startswith("cuda")
