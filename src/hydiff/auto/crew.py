@@ -164,9 +164,7 @@ def _own(shared: _Shared, pretrained: bool) -> dict[str, Estimate]:
 
     def fits(networks: bool) -> dict[str, Estimate]:
         chosen = [c for c in candidates if not c.costly or (networks and c.one_pass)]
-        # without a network this process leaves the GPU to its parent
-        own_job = job if networks else job._replace(device="cpu")
-        estimates = own_fits(chosen, cube, observed, sigma_y, own_job)
+        estimates = own_fits(chosen, cube, observed, sigma_y, job)
         return {c.name: estimate for c, estimate in zip(chosen, estimates, strict=True)}
 
     return _if_memory_allows(fits, pretrained)

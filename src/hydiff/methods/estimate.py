@@ -363,7 +363,7 @@ def _start(
         extras = dict(given or {})
         if chosen.facts.pretrained:
             extras["device"] = torch_device(job.device)
-        elif gpu := gpu_of_components([chosen], job.device):
+        elif not extras and (gpu := gpu_of_components([chosen], job.device)):
             extras["device"] = gpu
         rng = np.random.default_rng(job.seed)
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **extras)
