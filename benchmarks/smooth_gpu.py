@@ -10,7 +10,7 @@ cube, window  fills of a cube in memory, 144 × 144 × 200 and 176 × 176 × 285
               --repeat.  The device goes first in one repetition, and last in the next.
 prior         a fill by the network on the GPU; `GPU, components on the CPU` solves only the fields
               for the network there
-tiles         a file of 288 × 384 × 285, by tiles, in one process, and by four at the same time;
+tiles         a file of 240 × 288 × 285, by tiles, in one process, and by four at the same time;
               these seconds include the start of the processes
 
 The parts of a fill are: its components (`components`), the spectra projected on them
@@ -232,7 +232,7 @@ def by_tiles(rows, cols, bands):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--side", type=int, default=0, help="px, instead of the usual sizes")
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=4)
     parser.add_argument("--only", nargs="*", default=["cube", "window", "prior", "tiles"])
     asked = parser.parse_args()
     if "cube" in asked.only:
@@ -242,7 +242,7 @@ def main():
     if "prior" in asked.only:
         by_prior(asked.side or 144, 200, asked.repeat)
     if "tiles" in asked.only:
-        by_tiles(2 * asked.side or 288, 2 * asked.side or 384, 285)
+        by_tiles(2 * asked.side or 240, 2 * asked.side or 288, 285)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from hydiff.errors import BadValue
 from hydiff.gaps.mask import make_mask
 from hydiff.learn import gap_fields
 from hydiff.learn.gap_fields import GapFields
-from hydiff.methods import choose, classical, kriging, smooth
-from hydiff.methods.devices import gpu_of_components
+from hydiff.methods import METHODS, choose, classical, kriging, smooth
+from hydiff.methods.devices import gpu_of_components, is_sent_to_gpu
 from hydiff.methods.membranes import membrane
 from hydiff.request import Request
 from hydiff.scale import early, layout
@@ -171,6 +171,8 @@ def test_a_gpu_is_used_where_it_is_named_or_beside_a_network(some_prior):
     assert gpu_of_components([plain], "auto") is None
     assert gpu_of_components([plain, network], "cpu") is None
     assert gpu_of_components([choose("harmonic")], "cuda") is None  # has no components
+    sent = [is_sent_to_gpu(METHODS[name], "cuda:0") for name in ("smooth", "harmonic")]
+    assert sent == [True, False] and not is_sent_to_gpu(METHODS["smooth"], "auto")
     if torch.cuda.is_available():
         for several, device in (([plain], "cuda"), ([plain, network], "auto")):
             assert gpu_of_components(several, device).type == "cuda"
