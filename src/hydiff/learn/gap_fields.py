@@ -23,13 +23,12 @@ from torch import Tensor
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.errors import is_no_memory
 from hydiff.learn.field import MOST_MISSING, cosines, eigenvalues
+from hydiff.maths.variogram import Kind
 
 TOLERANCE = 1e-9  # relative residual at which conjugate gradients stop
 MAX_ITERATIONS = 500
 SMALL = 64  # pixels of pieces that are inverted together
 FEWEST = 0.5  # pieces with at least this share of the pixels of the largest share a batch
-
-Kind = tuple[float, float, float]  # order s, reach in px, κ; as `maths.variogram.Covariance.kind`
 
 
 class GapFields:
@@ -57,7 +56,8 @@ class GapFields:
         return "; ".join([f"fields on {self.device.type}", *self.messages])
 
     def fields(self, z: Floats, kinds: Sequence[Kind]) -> Floats | None:
-        """Return z (K, H, W) filled as by `classical.field`, plane k with the k-th of `kinds`."""
+        """Return z (K, H, W) filled as by `classical.field`, plane k with the k-th of `kinds`: its order s,
+        its reach in px, and κ."""
 
         def filled() -> Tensor:
             s, reach, kappa = torch.tensor(kinds, dtype=torch.float64, device=self.device).T
@@ -174,7 +174,8 @@ class GapFields:
         number, place = np.nonzero(at >= 0)
         row, col = np.divmod(at[number, place], W)
         slot[row + 1, col + 1] = place
-        block = torch.eye(m, dtype=torch.float64, device=self.device).repeat(len(pieces), 1, 1)
+        block = torch.zeros(len(pieces), m, m, dtype=torch.float64, device=self.device)
+        block.diagonal(dim1=1, dim2=2).fill_(1.0)  # for pads
         degree = np.zeros(len(number))
         for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
             r, c = row + down, col + right

@@ -109,10 +109,10 @@ def membrane(
         matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(complete.size))
     missing = ~complete.ravel()
     rows = matrix[missing]
-    rim, block = rim_of(complete, rows), rows[:, missing]
+    rim = rim_of(complete, rows)
     if elsewhere is None:
-        return Membrane(matrix, rim, factor_of(block))
-    factor = cache(lambda: factor_of(block))
+        return Membrane(matrix, rim, factor_of(rows[:, missing]))
+    factor = cache(lambda: factor_of(rows[:, missing]))
 
     def solve(right: Floats) -> Floats:
         """Solve for right-hand sides (K, n), there or here."""
