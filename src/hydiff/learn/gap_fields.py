@@ -56,8 +56,8 @@ class GapFields:
         return "; ".join([f"fields on {self.device.type}", *self.messages])
 
     def fields(self, z: Floats, kinds: Sequence[Kind]) -> Floats | None:
-        """Return z (K, H, W) filled as by `classical.field`, plane k with the k-th of `kinds`: its order s,
-        its reach in px, and κ."""
+        """Return z (K, H, W) filled as by `classical.field`; kinds: order s, reach in px, and κ of
+        each plane."""
 
         def filled() -> Tensor:
             s, reach, kappa = torch.tensor(kinds, dtype=torch.float64, device=self.device).T
