@@ -43,7 +43,7 @@ from hydiff.cube import Scale, unit_scale
 from hydiff.learn.diffusion import linear_alpha_bar
 from hydiff.learn.layers import built, reflect_to_multiple
 from hydiff.methods import choose, dds2m
-from hydiff.methods.estimate import torch_device
+from hydiff.methods.devices import torch_device
 
 RESULTS = Path(__file__).parent / "results" / "published_dds2m.csv"
 MULTIPLE, LEAST = (

@@ -24,6 +24,7 @@ from hydiff.bench.tables import cell_of
 
 ROOT = Path(__file__).parents[1]
 TO_COME = (  # sources that may be missing
+    "benchmarks/results/smooth_gpu.csv",
     "benchmarks/results/bench/",
     "benchmarks/results/offline_curve.csv",
     "benchmarks/results/prior_ablation.csv",
@@ -171,6 +172,21 @@ def startup(rows):
     for process, own in ends.items():
         stages = [f"{own[name]:.1f}" if name in own else "" for name in names]
         yield line(process, *stages, f"{max(own.values()) - least:.1f}")
+
+
+def smooth_on_gpu(rows):
+    """Fills down, the devices in turn: seconds, milliseconds of the parts, and the differences."""
+    parts = ("components", "projection", "remainder", "covariances", "kriging", "reconstruction")
+    names = ("fill", "missing %", "device", "seconds", *parts, "to the CPU", "to the solution")
+    yield line(*names, "iterations")
+    yield rule(len(names) + 1)
+    for r in rows:
+        milliseconds = (f"{1e3 * float(r[part]):.0f}" if r[part] else "" for part in parts)
+        size = " × ".join(r[side] for side in ("rows", "cols", "bands"))
+        differences = (r[name] and f"{float(r[name]):.0e}" for name in ("difference", "to_the_end"))
+        device = r["device"].replace("GPU", r["gpu"], 1)
+        own = (f"{r['case']}, {size}", r["missing_percent"], device, f"{float(r['seconds']):.3f}")
+        yield line(*own, *milliseconds, *differences, r["iterations"])
 
 
 def granules(rows):
@@ -1163,6 +1179,7 @@ TABLES = {
     ("benchmarks/results/speed.csv", "engines"): speed_engines,
     ("benchmarks/results/startup.csv", ""): startup,
     ("benchmarks/results/granule.csv", ""): granules,
+    ("benchmarks/results/smooth_gpu.csv", ""): smooth_on_gpu,
     ("benchmarks/results/speed.csv", "beside"): speed_beside,
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/growth.csv", ""): growth,

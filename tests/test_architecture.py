@@ -235,6 +235,13 @@ def test_a_child_that_tries_folds_imports_no_more_than_it_needs():
     assert "torch" not in modules_after(code)
 
 
+def test_a_fill_by_smooth_does_not_wait_for_torch():
+    """Its import takes longer than the fill; with `device="auto"` no GPU is looked for either."""
+    code = "import hydiff, numpy as np; observed = np.eye(9) < 1; cube = np.ones((3, 9, 9))\n"
+    code += "hydiff.fill(cube, observed, method='smooth')"
+    assert "torch" not in modules_after(code)
+
+
 def test_the_public_names_are_all_of_them():
     public = {name for name in dir(hydiff) if not name.startswith("_")}
     submodules = {p.stem for p in PACKAGE.iterdir()}

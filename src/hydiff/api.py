@@ -115,7 +115,8 @@ def fill(
     clip: limit filled values to the range "observed" in their band, or to the "physical" one: 0 or
         more, and 1 or less where the file declares reflectance; "none" sets no limit.
     seed: of the random numbers, a whole number.
-    device: "auto" (a GPU if there is one), "cpu" or "cuda", for methods with a network.
+    device: "auto" (a GPU if there is one), "cpu" or "cuda", for methods with a network; "cuda"
+        also for `smooth`.
     deterministic: give identical bytes on a GPU, at some cost in speed (a CPU always does).
     checkpoint: file for the state of a learned method, written every half minute and removed at the
         end; with `resume`, an interrupted run continues from it.

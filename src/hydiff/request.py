@@ -143,7 +143,7 @@ class Request:
     clip: str = option("none", "Clip filled values to limits: none | observed | physical.", VALUES)
     seed: int = option(0, "Seed of the random numbers.", RUN)
     device: Any = option(
-        "auto", "auto | cpu | cuda, for learned methods.", RUN, text=(str, "auto")
+        "auto", "auto | cpu | cuda, for networks; cuda also for smooth.", RUN, text=(str, "auto")
     )  # also a torch.device
     deterministic: bool = option(
         False, "Give the same bytes in every run, on a GPU too (slower).", RUN
@@ -250,7 +250,7 @@ class Request:
         """
         from hydiff.auto import BUDGETS
         from hydiff.gaps import reach, rule
-        from hydiff.methods.estimate import torch_device
+        from hydiff.methods.devices import torch_device
 
         self._check_method()
         self._check_reference()

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from hydiff.errors import has_torch
 from hydiff.learn.prior_weights import packaged
 from hydiff.methods import Chosen, choose, declared
-from hydiff.methods.estimate import Job, torch_device
+from hydiff.methods.devices import torch_device
+from hydiff.methods.estimate import Job
 
 NAME = "auto"
 PRIOR_SIZE = "full"  # of the pretrained network in all candidates

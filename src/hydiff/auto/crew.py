@@ -20,7 +20,8 @@ from hydiff.cube import Bools, Cube
 from hydiff.errors import BadValue, is_no_memory
 from hydiff.io.threads import cores
 from hydiff.maths.noise_level import Sigma
-from hydiff.methods.estimate import Estimate, Job, Progress, torch_device
+from hydiff.methods.devices import torch_device
+from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
 from hydiff.workers.blas import one_thread
 from hydiff.workers.local import BYTES, Processes, Threads, possible, staying

@@ -11,13 +11,13 @@ from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
 from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.maths.noise_level import Sigma
+from hydiff.methods.devices import torch_device
 from hydiff.methods.estimate import (
     Estimate,
     Job,
     estimate_each,
     estimates,
     estimating,
-    torch_device,
 )
 
 

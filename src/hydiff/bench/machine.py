@@ -10,7 +10,7 @@ from hydiff import auto
 from hydiff.errors import has_torch
 from hydiff.io.versions import versions
 from hydiff.methods import METHODS
-from hydiff.methods.estimate import torch_device
+from hydiff.methods.devices import is_sent_to_gpu, torch_device
 
 CPU = "CPU"  # first word in the name of a device that is no GPU
 
@@ -53,5 +53,7 @@ def device_of(method: str, device: str) -> str:
 
 def _on_gpu(method: str, device: str) -> bool:
     """Return whether a method uses a GPU of this machine."""
-    can_use_gpu = method == auto.NAME or (method in METHODS and METHODS[method].needs_torch)
+    can_use_gpu = method == auto.NAME
+    if facts := METHODS.get(method):
+        can_use_gpu = facts.needs_torch or is_sent_to_gpu(facts, device)
     return can_use_gpu and device != "cpu" and has_torch() and torch_device(device).type == "cuda"

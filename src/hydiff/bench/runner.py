@@ -246,7 +246,7 @@ def _most_beside(beside: int | None, device: str, todo: Sequence[Cell]) -> int:
     if beside is not None and not 1 <= beside <= MOST_BESIDE:
         raise BadValue(f"beside = {beside}: expected 1 to {MOST_BESIDE}")
     if beside is None and device != "cpu" and any(c.learned for c in todo):
-        from hydiff.methods.estimate import torch_device
+        from hydiff.methods.devices import torch_device
 
         return MOST_BESIDE if torch_device(device).type == "cuda" else 1
     return beside or 1

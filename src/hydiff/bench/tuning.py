@@ -14,7 +14,7 @@ from hydiff.bench import scenes
 from hydiff.bench.cells import Cell, Damaged, fill_with
 from hydiff.cube import Bools
 from hydiff.methods import choose
-from hydiff.methods.estimate import torch_device
+from hydiff.methods.devices import torch_device
 
 TRAINED = "trained by"  # first words of the note on training before the fill
 # Settings of other methods from which `tuned` chooses without the truth

@@ -100,7 +100,7 @@ def bench(
     if name == "speed":
         need_torch("the table of speeds")
         from hydiff.bench import speed
-        from hydiff.methods.estimate import torch_device
+        from hydiff.methods.devices import torch_device
 
         paths = speed.run(output, str(torch_device(device)), quick=quick, report=err.print)
     elif name == "figures":

@@ -41,7 +41,7 @@ def train(
 
     need_torch("training")
     from hydiff.learn.training import Training
-    from hydiff.methods.estimate import torch_device
+    from hydiff.methods.devices import torch_device
     from hydiff.methods.settings import settings_from
     from hydiff.scale.training_files import keep_path, train_files
 

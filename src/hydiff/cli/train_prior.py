@@ -40,7 +40,7 @@ def train_prior(
     from hydiff.learn import prior_weights
     from hydiff.learn.plane_network import WIDTHS
     from hydiff.learn.prior_training import PriorTraining
-    from hydiff.methods.estimate import torch_device
+    from hydiff.methods.devices import torch_device
     from hydiff.methods.settings import settings_from
     from hydiff.scale.prior_files import train_prior
     from hydiff.scale.training_files import keep_path

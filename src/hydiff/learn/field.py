@@ -64,7 +64,7 @@ class Field:
             self.inverse = self._inverted(phi)
         else:
             self.factor = _factor(phi.to(complete.device), self.missing)
-        self.down, self.across = (on_device(_cosines(n)) for n in (H, W))
+        self.down, self.across = (on_device(cosines(n)) for n in (H, W))
         self.phi = on_device(phi)
 
     def _inverted(self, phi: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def eigenvalues(n: int) -> Tensor:
     return 4 * torch.sin(half) ** 2
 
 
-def _cosines(n: int) -> Tensor:
+def cosines(n: int) -> Tensor:
     """(n, n) matrix of the cosine transform: its rows are the orthonormal cosines."""
     k = torch.arange(n, dtype=torch.float64)
     waves: Tensor = torch.cos(math.pi * (k + 0.5) * k[:, None] / n) * (2 / n) ** 0.5

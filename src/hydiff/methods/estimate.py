@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
-from hydiff.errors import BadValue, UnknownName, check_memory_limit, memory_advice, need_torch
+from hydiff.errors import BadValue, check_memory_limit, memory_advice
 from hydiff.gaps import mask
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
 from hydiff.maths.noise_level import Sigma, unit_sigma
 from hydiff.maths.subspace import Subspace
 from hydiff.methods import Chosen, choose
 from hydiff.methods.determinism import determinism
+from hydiff.methods.devices import gpu_of_components, torch_device
 from hydiff.methods.offers import for_bands
 from hydiff.methods.settings import settings_dict
 from hydiff.reference.models import ReferencePlanes
@@ -96,7 +97,8 @@ def estimate_each(
     at: mask (rows, cols) of the n wanted pixels, returned as (bands, 1, n); None = all.
     """
     tasks, shared = _tasks(cube, observed, several, sigma_y, job), dict[int, Any]()
-    return [_drained(task, job, given=_given(task, shared), at=at) for task in tasks]
+    gpu = gpu_of_components(several, job.device)
+    return [_drained(task, job, given=_given(task, shared, gpu), at=at) for task in tasks]
 
 
 def estimate_at(
@@ -120,9 +122,12 @@ def estimate_at(
     return estimates
 
 
-def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
+def _given(task: MethodTask, shared: dict[int, Any], gpu: Any = None) -> dict[str, Any]:
     """Return the extra argument `given` of methods that work on components: their coordinates,
-    computed once per number of components and kept in `shared`; nothing for other methods."""
+    computed once per number of components and kept in `shared`; nothing for other methods.
+
+    gpu: as `gpu_of_components` returns it.
+    """
     if not task.chosen.facts.coordinates or not task.wanted:
         return {}
     from hydiff.methods.smooth import coordinates
@@ -130,7 +135,7 @@ def _given(task: MethodTask, shared: dict[int, Any]) -> dict[str, Any]:
     count, space = task.chosen.settings.components, task.chosen.settings.space
     if count not in shared:
         with memory_advice("cpu", MEMORY_ADVICE):
-            shared[count] = coordinates(*task.inputs, count, space)
+            shared[count] = coordinates(*task.inputs, count, space, gpu)
     return {"given": shared[count]}
 
 
@@ -342,6 +347,8 @@ def _start(
         extras = dict(given or {})
         if chosen.facts.pretrained:
             extras["device"] = torch_device(job.device)
+        elif not extras and (gpu := gpu_of_components([chosen], job.device)):
+            extras["device"] = gpu
         rng = np.random.default_rng(job.seed)
         return chosen.inpaint(y, observed, sigma, chosen.settings, rng=rng, **extras)
     import torch
@@ -368,19 +375,3 @@ def _on_device(
     flags = torch.tensor(observed, device=place)  # a copy: it may be read-only
     x, std = (torch.as_tensor(a, dtype=torch.float32, device=place) for a in (y, sigma))
     return (x, flags, std), torch.Generator(place).manual_seed(job.seed)
-
-
-def torch_device(device: str) -> Any:
-    """Return the torch device of a name; "auto" is the GPU if there is one, else the CPU."""
-    need_torch(f"the device {device}")
-    import torch
-
-    if str(device) == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except (RuntimeError, TypeError, ValueError):
-        raise UnknownName("device", device, ("auto", "cpu", "cuda", "cuda:0")) from None
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise BadValue("device cuda was asked for, but torch finds none here; use `device='cpu'`")
-    return place

@@ -77,7 +77,8 @@ def from_reference(
     """
     if not settings.references:
         raise BadValue("the method 'reference' fills from another image: give `reference=`")
-    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    gpu = None if str(device) == "cpu" else device
+    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space, gpu)
     parts = [*predictions(c.z, c.complete, settings.references, settings.model, c.predicted)]
     covered = np.logical_or.reduce([part.pixels for part in parts] or [np.zeros_like(c.complete)])
     usable = c.complete & covered
@@ -91,7 +92,7 @@ def from_reference(
     if uncovered.any():
         without_value = uncovered & ~wanted_observed if not sigma_y.any() else uncovered
         step = step._replace(x=np.where(without_value, np.nan, step.x))
-    yield step._replace(excess=None)
+    yield step._replace(excess=None, how="" if c.gaps is None else c.gaps.how)
 
 
 def _with_references(

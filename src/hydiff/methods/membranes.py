@@ -7,7 +7,7 @@ components.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,8 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from hydiff.cube import Bools, Floats
+
+Elsewhere = Callable[[Floats], Floats | None]  # as `Membrane.solve`; None where it cannot
 
 AT_ONCE = 16  # right-hand sides solved together, so that their vectors stay in the cache
 
@@ -95,11 +97,26 @@ class Membrane(NamedTuple):
         return self.solve(self.rim.right(at_rim))
 
 
-def membrane(complete: Bools, reach: float = np.inf) -> Membrane:
-    """Return the membrane of a mask (H, W); it serves fields of any order with this reach (px)."""
+def membrane(
+    complete: Bools, reach: float = np.inf, elsewhere: Elsewhere | None = None
+) -> Membrane:
+    """Return the membrane of a mask (H, W); it serves fields of any order with this reach (px).
+
+    elsewhere: a solver on another device, used as long as it returns solutions.
+    """
     matrix = laplacian(*complete.shape)
     if reach < np.inf:
         matrix = sparse.csr_array(matrix + reach**-2 * sparse.eye_array(complete.size))
     missing = ~complete.ravel()
     rows = matrix[missing]
-    return Membrane(matrix, rim_of(complete, rows), factor_of(rows[:, missing]))
+    rim = rim_of(complete, rows)
+    if elsewhere is None:
+        return Membrane(matrix, rim, factor_of(rows[:, missing]))
+    factor = cache(lambda: factor_of(rows[:, missing]))
+
+    def solve(right: Floats) -> Floats:
+        """Solve for right-hand sides (K, n), there or here."""
+        x = elsewhere(right)
+        return factor()(right) if x is None else x
+
+    return Membrane(matrix, rim, solve)

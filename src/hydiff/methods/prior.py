@@ -29,15 +29,16 @@ from hydiff.errors import BadValue, UnknownName
 from hydiff.io.threads import cores
 from hydiff.learn import prior_weights
 from hydiff.learn.engine import SETTINGS, arithmetic
-from hydiff.learn.field import MOST_MISSING, Field
+from hydiff.learn.gap_fields import GapFields
 from hydiff.learn.motions import symmetric
 from hydiff.learn.plane_crop import box_of, correction_within
 from hydiff.learn.plane_network import ORDERS, PlaneNetwork, corrected, roughness, turn
 from hydiff.maths.subspace import Subspace
 from hydiff.maths.variogram import Covariance, fit_covariances
 from hydiff.methods import components
+from hydiff.methods.kriging import fields
 from hydiff.methods.membranes import Membrane
-from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields, plain_field
+from hydiff.methods.smooth import Coordinates, coordinates, cube_step, fitted_fields
 from hydiff.result import Step
 
 # px from the nearest complete pixel up to which the network has full weight.  The weight falls to 0
@@ -108,7 +109,8 @@ def prior(
     network to use instead; called when the planes are ready.  at: as in `smooth.cube_step`.
     """
     device = torch.device(device)
-    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    gpu = device if device.type == "cuda" else None
+    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space, gpu)
     messages: list[str] = []
     f, covariances = corrected_fields(c, settings, device, messages, network, at)
     step = cube_step(c, f, covariances, settings.error_bars, rng, at)
@@ -126,7 +128,7 @@ def corrected_fields(
 ) -> tuple[Floats, list[Covariance]]:
     """Return the filled components (K, H, W) and their covariances.
 
-    messages: as in `fields_through`.
+    messages: as in `network_input`.
     at: mask (H, W) of the wanted pixels; others may come back without the correction.
     """
     key = str(device), settings.planes
@@ -214,12 +216,20 @@ class NetworkInput(NamedTuple):
 def network_input(
     parts: Parts, c: Coordinates, device: torch.device, messages: list[str] | None = None
 ) -> NetworkInput:
-    """Return the network's input for these components; messages: as in `fields_through`."""
+    """Return the network's input for these components.
+
+    messages: receives what the device has too little memory for.
+    """
     if not (c.complete.any() and len(parts.p)):
         nothing = UnitPlanes(parts.p[:0], np.zeros(0), np.zeros(0))
         return NetworkInput(parts, c.complete, nothing, np.zeros(0), torch.zeros(0, 3))
     unit = planes_of(parts.p, c.complete)
-    f = fields_through(unit.planes, c.complete, device, c.membranes, messages)
+    gaps = c.gaps
+    if gaps is None and device.type == "cuda":
+        gaps = GapFields(c.complete, device)
+    f = fields_through(unit.planes, c.complete, device, c.membranes, gaps)
+    if gaps is not None and messages is not None:
+        messages += gaps.messages
     return NetworkInput(parts, c.complete, unit, noise_of(parts, unit), f)
 
 
@@ -291,26 +301,16 @@ def fields_through(
     complete: Bools,
     device: torch.device,
     membranes: dict[float, Membrane],
-    messages: list[str] | None = None,
+    gaps: GapFields | None = None,
 ) -> Tensor:
     """Return the smooth fields (K, 3, H, W) of orders `ORDERS` through planes z (K, H, W).
 
-    Dense matrices are used on a GPU, sparse factors shared by all planes on a CPU, or if there are
-    too many missing pixels or too little GPU memory.  In the last case a message is added to
-    `messages`.
+    device: of the network, which reads them.  membranes, gaps: as in `kriging.fields`.
     """
-    if device.type == "cuda" and (~complete).sum() <= MOST_MISSING:
-        plane, where = (torch.as_tensor(a, device=device) for a in (z, complete))
-        try:
-            with SETTINGS:
-                fields = (Field(where, s, often=False) for s in ORDERS)
-                return torch.stack([field(plane.float()) for field in fields], dim=1)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            if messages is not None:
-                messages.append("too little memory there: fields on the CPU")
-    by_order = [plain_field(z, complete, s, inf, membranes) for s in ORDERS]
-    return torch.as_tensor(np.stack(by_order, axis=1), dtype=torch.float32, device=device)
+    kinds = [(s, inf, 0.0) for s in ORDERS for _ in z]
+    f = fields(np.tile(z, (len(ORDERS), 1, 1)), complete, kinds, membranes, gaps)
+    by_order = f.reshape(len(ORDERS), *z.shape)
+    return torch.as_tensor(by_order.swapaxes(0, 1), dtype=torch.float32, device=device)
 
 
 def trust(complete: Bools) -> Floats:

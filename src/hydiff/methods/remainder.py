@@ -13,7 +13,7 @@ import numpy as np
 
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.maths.subspace import Subspace
-from hydiff.methods.membranes import Membrane, membrane
+from hydiff.methods.membranes import Elsewhere, Membrane, membrane
 
 AT_ONCE = 2048  # pixels whose spectra are projected together, so that they stay in the cache
 
@@ -35,6 +35,7 @@ def remainder(
     membranes: dict[float, Membrane],
     *,
     everywhere: bool,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[Floats, Remainder]:
     """Return the components z (K, H, W) of a cube y (C, H, W) at its complete pixels, and the
     filled remainder of the spectra: at the missing pixels only, or everywhere.
@@ -43,7 +44,7 @@ def remainder(
     holds, such as the absorption of a plume or of a mineral.  A membrane in each band carries it
     into the gaps; all bands share one factorised matrix.  With noise of variance `noise` (C,) a
     band keeps only the share of its remainder above the noise.
-    membranes: cache of the membranes of this mask, by reach.
+    membranes: cache of the membranes of this mask, by reach.  elsewhere: as in `membrane`.
     """
     (C, K), missing = space.basis.shape, ~complete
     wanted = np.ones_like(complete) if everywhere else missing
@@ -52,7 +53,7 @@ def remainder(
     if K == C or not complete.any():  # there is no remainder
         z, *_ = _projected(y, complete, weight, space, np.zeros_like(complete))
         return z, Remainder(rest, column, np.zeros(C))
-    surface = membrane_of(complete, inf, membranes) if missing.any() else None
+    surface = membrane_of(complete, inf, membranes, elsewhere) if missing.any() else None
     sampled = complete if everywhere or surface is None else surface.rim.pixels
     z, residual, rest_var = _projected(y, complete, weight, space, sampled)
     if noise.any():
@@ -89,8 +90,13 @@ def _projected(
     return z.reshape(K, *complete.shape), residual, square / max(len(at), 1)
 
 
-def membrane_of(complete: Bools, reach: float, membranes: dict[float, Membrane]) -> Membrane:
+def membrane_of(
+    complete: Bools,
+    reach: float,
+    membranes: dict[float, Membrane],
+    elsewhere: Elsewhere | None = None,
+) -> Membrane:
     """Return the membrane with this reach from the cache `membranes`, or add it there."""
     if reach not in membranes:
-        membranes[reach] = membrane(complete, reach)
+        membranes[reach] = membrane(complete, reach, elsewhere)
     return membranes[reach]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, ndimage
@@ -24,9 +24,13 @@ from hydiff.maths.variogram import LEAST_NUGGET, ORDERS, Covariance, fit_covaria
 from hydiff.methods import components
 from hydiff.methods.classical import field, filtered, laplacian_eigenvalues
 from hydiff.methods.completion import complete_spectra
+from hydiff.methods.kriging import fields, krige
 from hydiff.methods.membranes import Membrane
-from hydiff.methods.remainder import membrane_of, remainder
+from hydiff.methods.remainder import remainder
 from hydiff.result import Step
+
+if TYPE_CHECKING:
+    from hydiff.learn.gap_fields import GapFields
 
 EXACT = 1600  # pixels up to which the variance is computed exactly; larger images are sampled
 DRAWS = 12  # samples of the field for that
@@ -66,6 +70,7 @@ class Coordinates(NamedTuple):
     fitted: list[tuple[Floats, list[Covariance]]]  # result of `fitted_fields`, after its first call
     network_inputs: dict[tuple[str, int], Any]  # of `prior`, by device and number of planes
     predicted: dict[Any, Any]  # cache of `reference.models.predictions`
+    gaps: GapFields | None  # of `complete`, on the GPU that solves there; None = numpy and scipy
 
     @property
     def noisy(self) -> bool:
@@ -82,8 +87,9 @@ class Coordinates(NamedTuple):
     def with_components(self, z: Floats, complete: Bools) -> Coordinates:
         """Return a copy with other components z (K, H, W), 0 outside the complete pixels.  Cached
         results are dropped, except the membranes if the mask of complete pixels is the same."""
-        membranes = self.membranes if np.array_equal(complete, self.complete) else {}
-        new = self._replace(z=z, complete=complete, membranes=membranes)
+        new = self._replace(z=z, complete=complete)
+        if not np.array_equal(complete, self.complete):
+            new = new._replace(membranes={}, gaps=self.gaps and self.gaps.of(complete))
         return new._replace(fitted=[], network_inputs={}, predicted={})
 
     def some(self, used: Bools) -> Coordinates:
@@ -105,11 +111,13 @@ def coordinates(
     sigma_y: Floats,
     components: int,
     space: subspace.Subspace | None = None,
+    device: Any = None,
 ) -> Coordinates:
     """Return the coordinates of a cube, with the arguments of `smooth`.
 
     Spectra with enough observed bands are completed and projected on the principal components.
     components: how many to fit.  space: the components to use instead; None = fitted to this cube.
+    device: the torch device that solves for the gaps; None = numpy and scipy.
     """
     entries = np.broadcast_to(observed, y.shape)
     y, complete, spread, excess = complete_spectra(y, entries)
@@ -118,11 +126,16 @@ def coordinates(
         spectra = _spectra(y, np.flatnonzero(complete), weight)
         space = subspace.fit(spectra, np.ones(spectra.shape, bool), components)
         del spectra
-    noise, membranes = (weight * sigma_y) ** 2, dict[float, Membrane]()
-    noisy = bool(noise.any())
-    z, rest = remainder(y, complete, weight, space, noise, membranes, everywhere=noisy)
+    noise, membranes, gaps = (weight * sigma_y) ** 2, dict[float, Membrane](), None
+    if device is not None:
+        from hydiff.learn.gap_fields import GapFields
+
+        gaps = GapFields(complete, device)
+    everywhere, elsewhere = bool(noise.any()), None if gaps is None else gaps.membrane
+    of_cube = (y, complete, weight, space, noise, membranes)
+    z, rest = remainder(*of_cube, everywhere=everywhere, elsewhere=elsewhere)
     of_spectra = (y, entries, complete, spread, excess, weight, noise, space)
-    return Coordinates(*of_spectra, z, *rest, membranes, [], {}, {})
+    return Coordinates(*of_spectra, z, *rest, membranes, [], {}, {}, gaps)
 
 
 def smooth(
@@ -134,6 +147,7 @@ def smooth(
     rng: np.random.Generator,
     given: Coordinates | None = None,
     at: Bools | None = None,
+    device: Any = None,
 ) -> Iterator[Step]:
     """Fill a cube by kriging of its principal components, after regression on observed bands.
 
@@ -143,11 +157,13 @@ def smooth(
     components do not hold is filled band by band, so that a narrow feature of a small object
     survives.  With a given `s` and no noise the fill is the smoothest field of that order, without
     texture.
-    given: the coordinates, if already computed.  at: as in `cube_step`.
+    given: the coordinates, if already computed.  at: as in `cube_step`.  device: as in
+    `coordinates`.
     """
-    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space)
+    c = given or coordinates(y, observed, sigma_y, settings.components, settings.space, device)
     f, covariances = component_fields(c, settings)
-    yield cube_step(c, f, covariances, settings.error_bars, rng, at)
+    step = cube_step(c, f, covariances, settings.error_bars, rng, at)
+    yield step if c.gaps is None else step._replace(how=c.gaps.how)
 
 
 def cube_step(
@@ -194,15 +210,16 @@ def component_fields(c: Coordinates, settings: Smooth) -> tuple[Floats, list[Cov
     if c.noisy or c.poor.any() or settings.error_bars:
         covariances = fit_covariances(c.z, c.complete, (min(settings.s, ORDERS[-1]),), (inf,))
     if not c.noisy:
-        return plain_field(c.z, c.complete, settings.s, inf, c.membranes), covariances
-    return krige(c.z, c.complete, covariances, c.noise_edge, c.membranes), covariances
+        kinds = [(settings.s, inf, 0.0)] * len(c.z)
+        return fields(c.z, c.complete, kinds, c.membranes, c.gaps), covariances
+    return krige(c.z, c.complete, covariances, c.noise_edge, c.membranes, c.gaps), covariances
 
 
 def fitted_fields(c: Coordinates) -> tuple[Floats, list[Covariance]]:
     """Return the kriged components (K, H, W) and their fitted covariances; do not modify them."""
     if not c.fitted:
         covariances = fit_covariances(c.z, c.complete)
-        f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes)
+        f = krige(c.z, c.complete, covariances, c.noise_edge, c.membranes, c.gaps)
         c.fitted.append((f, covariances))
     return c.fitted[0]
 
@@ -261,57 +278,6 @@ def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floa
     error = gaussian.Gaussian(mean, covariance + gaussian.ridge(covariance))
     correction, _, _ = gaussian.condition(innovation, observed, error)
     return correction
-
-
-# ── kriging ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def krige(
-    z: Floats,
-    complete: Bools,
-    covariances: Sequence[Covariance],
-    noise: float,
-    membranes: dict[float, Membrane] | None = None,
-) -> Floats:
-    """Return E[f + texture | z] (K, H, W) for noise of variance `noise` on every component.
-
-    Without noise the complete pixels keep their values.  membranes: cache of the membranes of this
-    mask, by reach; new ones are added.
-    """
-    membranes = {} if membranes is None else membranes
-    mean = z[:, complete].mean(axis=1)[:, None, None]
-    centred = np.where(complete, z - mean, 0.0)
-    # the nugget of the variogram is texture and noise together
-    total = [c._replace(nugget=max(c.nugget, noise)) for c in covariances]
-    f = np.zeros_like(z)
-    for s, reach, kappa in dict.fromkeys(c.kind for c in total):
-        members = [k for k, c in enumerate(total) if c.kind == (s, reach, kappa)]
-        if kappa < inf:
-            exact_kappa = kappa if kappa > LEAST_NUGGET else 0.0
-            f[members] = plain_field(
-                centred[members], complete, s, reach, membranes, kappa=exact_kappa
-            )
-    texture = np.array([1 - noise / c.nugget if c.nugget > 0 else 1.0 for c in total])
-    centred -= f
-    centred *= texture[:, None, None]
-    centred *= complete
-    f += centred
-    f += mean
-    return f
-
-
-def plain_field(
-    z: Floats,
-    complete: Bools,
-    s: float,
-    reach: float,
-    membranes: dict[float, Membrane],
-    *,
-    kappa: float = 0.0,
-) -> Floats:
-    """Return the fill (K, H, W) by `classical.field`; membranes: cache of membranes, by reach."""
-    surface = None if complete.all() else membrane_of(complete, reach, membranes)
-    return field(z, complete, s, reach, surface, kappa=kappa)
 
 
 # ── error bars ───────────────────────────────────────────────────────────────────────────────────

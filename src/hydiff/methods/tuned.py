@@ -88,7 +88,8 @@ class Tuner(Resumable):
         self.untuned = prior_weights.network_of(self.file, str(y.device))
         values, flags, sigma = (a.cpu().numpy() for a in (y.double(), observed, sigma_y.double()))
         values = np.where(flags, values, 0.0)
-        self.c = coordinates(values, flags, sigma, prior.components)
+        gpu = self.device if y.is_cuda else None
+        self.c = coordinates(values, flags, sigma, prior.components, device=gpu)
         self.parts = parts_of(self.c, prior.planes)
         self.inputs = network_input(self.parts, self.c, self.device)
         self.before = self.after = corrected_planes(self.inputs, self.untuned)

@@ -12,9 +12,11 @@ import numpy as np
 
 from hydiff.auto.candidates import has_prior
 from hydiff.auto.decide import MEMORY
+from hydiff.cube import Bools, Floats
 from hydiff.errors import has_torch
 from hydiff.io import provenance
-from hydiff.methods.estimate import torch_device
+from hydiff.methods import declared
+from hydiff.methods.devices import is_sent_to_gpu, torch_device
 from hydiff.request import Request
 from hydiff.scale import tile
 from hydiff.scale.layout import Limits, Scene, area, base, cost, in_worker, usual
@@ -24,7 +26,7 @@ from hydiff.workers import Run
 from hydiff.workers.local import Crew
 
 AMPLE = MEMORY  # bytes that are ample for the decision, if left besides all workers
-NETWORK = f"{__name__}:load_network:{{}}"
+NETWORK, SOLVER = (f"{__name__}:{name}:{{}}" for name in ("load_network", "load_solver"))
 
 
 @contextlib.contextmanager
@@ -73,12 +75,25 @@ def load_network(device: str) -> None:
         return
     import torch
 
+    with contextlib.suppress(torch.OutOfMemoryError):  # the fill itself will report it
+        for _ in prior(*_square(), Prior(components=4), rng=np.random.default_rng(0), device=place):
+            pass
+
+
+def load_solver(device: str) -> None:
+    """Import torch and fill a small square by `smooth` on the GPU, as in `load_network`."""
+    from hydiff.methods.smooth import Smooth, smooth
+
+    place, settings = torch_device(device), Smooth(components=4)
+    for _ in smooth(*_square(), settings, rng=np.random.default_rng(0), device=place):
+        pass
+
+
+def _square() -> tuple[Floats, Bools, Floats]:
+    """Return a small cube (8, 64, 64) with a gap, its mask (64, 64), and no noise (8,)."""
     y, observed = np.random.default_rng(0).random((8, 64, 64)), np.ones((64, 64), bool)
     observed[24:32] = False
-    problem = (np.where(observed, y, 0.0), observed, np.zeros(8), Prior(components=4))
-    with contextlib.suppress(torch.OutOfMemoryError):  # the fill itself will report it
-        for _ in prior(*problem, rng=np.random.default_rng(0), device=place):
-            pass
+    return np.where(observed, y, 0.0), observed, np.zeros(8)
 
 
 def start_workers(request: Request, bands: int, limits: Limits, run: Run) -> None:
@@ -116,5 +131,7 @@ def _left(request: Request, bands: int, limits: Limits, planned: Sequence[Tile])
 
 def _imports(request: Request) -> list[str]:
     """Return what the processes load at their start."""
-    network = [NETWORK.format(request.device)] if uses_network(request) else []
-    return [tile.__name__, *network]
+    if uses_network(request):
+        return [tile.__name__, NETWORK.format(request.device)]
+    on_gpu = is_sent_to_gpu(declared(request.method), request.device)
+    return [tile.__name__, *([SOLVER.format(request.device)] if on_gpu else [])]

@@ -17,6 +17,7 @@ from hydiff.gaps.reach import Reach, reach_of
 from hydiff.io import envi, npz
 from hydiff.io.parsing import machine_memory
 from hydiff.methods import DEFAULT, declared
+from hydiff.methods.devices import is_sent_to_gpu
 from hydiff.request import Request
 from hydiff.scale import tiles
 from hydiff.scale.bits import Bits, aims, scan
@@ -35,6 +36,7 @@ PRIOR_CONTEXT = 32
 REFERENCE_PIXEL = 3000.0
 IN_TILE = 6500.0  # the same for a worker, which took 211 MB more on tiles of 1280 × 1242 × 285
 WRITING = 100e6  # bytes to write one file, a block at a time: 40 MB measured
+TORCH = 520e6  # bytes of a process with torch; what CUDA itself takes is not counted
 PLANES = 100.0  # bytes per pixel of the scene while gap widths are measured, rounded up
 
 
@@ -137,7 +139,9 @@ def tiling(scene: Scene) -> dict[str, Any]:
 
 def base(request: Request) -> float:
     """Return the bytes of a process before it fills anything."""
-    return declared(request.method).memory.process
+    facts = declared(request.method)
+    on_gpu = is_sent_to_gpu(facts, request.device)
+    return max(facts.memory.process, TORCH if on_gpu else 0.0)
 
 
 def cost(request: Request, bands: int, pixels: int) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.methods.estimate import torch_device
+from hydiff.methods.devices import torch_device
 from hydiff.scale import ledger, scene_decision, tile
 from hydiff.scale.layout import Scene, window
 from hydiff.scale.scene_decision import spread_over
