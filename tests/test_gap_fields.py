@@ -1,5 +1,7 @@
 """Laws of `gap_fields`: on a torch device the fields of `smooth` are those of numpy and scipy."""
 
+import subprocess
+import sys
 from functools import partial
 from math import inf
 
@@ -192,6 +194,7 @@ def test_workers_that_use_a_gpu_load_it_early_and_count_with_the_memory_of_torch
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("method", ["smooth", "prior"])
+@pytest.mark.usefixtures("to_the_end")
 def test_a_fill_on_a_gpu_is_that_of_the_cpu(method, rng, some_prior):
     """Networks are applied in TF32 there: their correction is as good as one digit less."""
     cube, observed = scene(rng), MASKS["stripes"]
@@ -205,3 +208,30 @@ def test_a_fill_on_a_gpu_is_that_of_the_cpu(method, rng, some_prior):
         np.abs((gpu.values - cpu.values) / spread).max() < {"smooth": 1e-5, "prior": 1e-2}[method]
     )
     assert any("on cuda" in note for note in gpu.notes)
+
+
+TWO_FIRST = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+import numpy as np, torch
+from hydiff.learn.gap_fields import GapFields
+
+start, mask, device = Barrier(2), np.arange(900).reshape(30, 30) % 7 > 2, torch.device("DEVICE")
+
+def solve(_):
+    start.wait()
+    return GapFields(mask, device).membrane(np.ones((1, (~mask).sum())))
+
+with ThreadPoolExecutor(2) as pool:
+    first, second = pool.map(solve, range(2))
+assert np.array_equal(first, second) and np.isfinite(first).all()
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_two_threads_may_be_the_first_to_solve(device):
+    """torch loads its solvers for a GPU at the first call, and fails if two threads make it."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    code = TWO_FIRST.replace("DEVICE", device)
+    subprocess.run([sys.executable, "-c", code], check=True)

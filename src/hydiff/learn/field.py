@@ -8,6 +8,8 @@ R denotes the restriction of a plane to its gaps.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 import torch
@@ -22,7 +24,23 @@ ROWS_AT_ONCE = 512  # rows of that matrix that are built at a time
 BLOCK = 1024  # rows and columns of a block, in the factorisation and the inverse
 KINDS_OF_KAPPA = 3  # groups of components of similar κ, each with its own matrix
 LAGS = 6  # px, largest lag of the variogram
+LOADING = Lock()
 ELSEWHERE = "too little memory on the device: the fields were set up on the CPU"
+
+
+def prepare(device: torch.device) -> None:
+    """Let torch load its linear algebra for a device, before several threads need it.
+
+    torch does so at the first factorisation on a GPU, and fails if two threads come first.
+    """
+    with LOADING:
+        _prepare(device)
+
+
+@lru_cache
+def _prepare(device: torch.device) -> None:
+    """Factorise a small matrix on a device, once in a process."""
+    torch.linalg.cholesky(torch.eye(1, device=device))
 
 
 class Field:
@@ -42,6 +60,7 @@ class Field:
         self, complete: Tensor, s: float, kappa: Floats | None = None, often: bool = True
     ) -> None:
         H, W = complete.shape
+        prepare(complete.device)
         self.complete = complete
         self.missing = (~complete).flatten().nonzero()[:, 0]
         if len(self.missing) > MOST_MISSING:

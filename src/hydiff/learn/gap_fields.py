@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.errors import is_no_memory
-from hydiff.learn.field import MOST_MISSING, cosines, eigenvalues
+from hydiff.learn.field import MOST_MISSING, cosines, eigenvalues, prepare
 from hydiff.maths.variogram import Kind
 
 TOLERANCE = 1e-9  # relative residual at which conjugate gradients stop
@@ -40,6 +40,7 @@ class GapFields:
     """
 
     def __init__(self, complete: Bools, device: torch.device) -> None:
+        prepare(device)
         self.complete, self.device = complete, device
         self.missing = torch.as_tensor(np.flatnonzero(~complete), device=device)
         self.messages: list[str] = []
