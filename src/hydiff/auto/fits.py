@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.auto.candidates import ON_FOLDS, PRIOR, Candidate, chosen
+from hydiff.auto.candidates import PRIOR, Candidate, chosen, on_folds
 from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.maths.noise_level import Sigma
@@ -19,7 +19,6 @@ from hydiff.methods.estimate import (
     estimate_each,
     estimates,
     estimating,
-    torch_device,
     tuned_network,
 )
 
@@ -48,8 +47,7 @@ def one_pass(
     network is trained once per window, on the entries that none of the folds hides, so that each
     fold can judge it.  Meanwhile the other networks prepare their planes.
     """
-    gpu = torch_device(job.device).type == "cuda"
-    fewer = {} if gpu else ON_FOLDS
+    fewer = on_folds(job)
     runs = [(n, windows[n].observed & ~hide, fewer, several) for n, hide in hidden]
     if own and windows[0].target.any():
         runs.append((0, windows[0].observed, {}, own))

@@ -10,18 +10,27 @@ from threading import Event
 
 import numpy as np
 
-from hydiff.auto.candidates import has_prior
+from hydiff.auto.candidates import TUNED
+from hydiff.auto.crew import many_cores
 from hydiff.auto.decide import MEMORY
-from hydiff.errors import has_torch
 from hydiff.io import provenance
 from hydiff.methods.estimate import torch_device
 from hydiff.request import Request
 from hydiff.scale import tile
-from hydiff.scale.layout import Limits, Scene, area, base, cost, in_worker, usual
+from hydiff.scale.layout import (
+    Limits,
+    Scene,
+    area,
+    base,
+    cost,
+    in_worker,
+    uses_network,
+    usual,
+)
 from hydiff.scale.plan import FilePlan
 from hydiff.scale.tiles import Tile
 from hydiff.workers import Run
-from hydiff.workers.local import Crew
+from hydiff.workers.local import Crew, Processes
 
 AMPLE = MEMORY  # bytes that are ample for the decision, if left besides all workers
 NETWORK = f"{__name__}:load_network:{{}}"
@@ -39,8 +48,8 @@ def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
     with ThreadPoolExecutor(2) as pool:
         try:
             digest = pool.submit(provenance.sha256, plan.source, over)
-            loading = pool.submit(load, plan.request)
             start_workers(plan.request, plan.cube.bands, plan.limits, run)
+            loading = pool.submit(load, plan.request, run)
             yield digest.result
             loading.result()
         except BaseException:
@@ -50,15 +59,20 @@ def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
             raise
 
 
-def uses_network(request: Request) -> bool:
-    """Return whether `auto` may try the network that was trained on other images."""
-    return request.chosen is None and not request.no_prior and has_prior() and has_torch()
+def load(request: Request, run: Run) -> None:
+    """Load the libraries of the network if this process may need it for the decision.
 
-
-def load(request: Request) -> None:
-    """Load the libraries of the network if the decision in this process may try it."""
-    if uses_network(request):
+    It does not where its workers do all trials.  Python's lock, which an import holds for most of
+    its time, is then left to the threads that read the masks.
+    """
+    elsewhere = helpers(run) is not None and many_cores() and request.budget not in TUNED
+    if uses_network(request) and not elsewhere:
         load_network(request.device)
+
+
+def helpers(run: Run) -> Processes | None:
+    """Return the workers that wait for tiles, and can meanwhile try folds; None without any."""
+    return run.waiting if isinstance(run, Crew) else None
 
 
 def load_network(device: str) -> None:

@@ -91,6 +91,11 @@ class Crew:
         """The number of children that are prepared."""
         return 0 if self._ready is None else len(self._ready.processes)
 
+    @property
+    def waiting(self) -> Processes | None:
+        """The prepared children; None if there are none."""
+        return self._ready
+
     def prepare(self, count: int, imports: Sequence[str]) -> None:
         """Start `count` children, which load their imports while this process does other work.
 
