@@ -108,15 +108,15 @@ def test_what_is_printed_does_not_get_between_the_answers(two):
 
 
 def test_ctrl_c_while_children_start_ends_those_that_have(monkeypatch):
-    children, start = [], local._started
+    children, start = [], Processes._started
 
-    def started(number, imports):
+    def started(crew, number):
         if number:
             raise KeyboardInterrupt
-        children.append(start(number, imports))
+        children.append(start(crew, number))
         return children[0]
 
-    monkeypatch.setattr(local, "_started", started)
+    monkeypatch.setattr(Processes, "_started", started)
     with pytest.raises(KeyboardInterrupt):
         Processes(2)
     assert children[0].poll() is not None
@@ -175,13 +175,14 @@ def test_as_many_children_as_memory_allows():
 
 def test_children_that_are_ready_do_the_tasks_and_end_with_them():
     with local.Crew(2) as run:
-        run.prepare(2, ["json"])
+        run.imports = ["json"]
+        run.prepare(2)
         ready = [p.pid for p in run._ready.processes]
         pids = {o.value for o in run(eval, [PID] * 4)}
         assert pids <= set(ready)
         again = {o.value for o in run(eval, [PID])}  # others: those have ended
         assert not again & pids
-        run.prepare(1, [])
+        run.prepare(1)
         [idle] = run._ready.processes
     assert idle.poll() is not None
 

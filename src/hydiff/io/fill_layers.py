@@ -214,7 +214,7 @@ def write_bars(each: Iterable[Array], count: int, bands: int, path: Path) -> Non
             yield values / unit[band] if unit[band] > 0 else values
 
     # `unit` is complete when all shares have been written, and is written after them
-    share = npz.Stream((count,), np.dtype(np.float16), shares())
+    share = npz.Stream((count,), np.dtype(np.float16), shares(), repeats=False)
     npz.save_archive(path, {"share": share, "unit": unit}, LEVEL)
 
 

@@ -11,7 +11,7 @@ from threading import Event
 import numpy as np
 
 from hydiff.auto.candidates import TUNED
-from hydiff.auto.crew import many_cores
+from hydiff.auto.crew import NEEDED, many_cores
 from hydiff.auto.decide import MEMORY
 from hydiff.io import provenance
 from hydiff.methods.estimate import torch_device
@@ -33,7 +33,8 @@ from hydiff.workers import Run
 from hydiff.workers.local import Crew, Processes
 
 AMPLE = MEMORY  # bytes that are ample for the decision, if left besides all workers
-NETWORK = f"{__name__}:load_network:{{}}"
+PRIOR = "hydiff.methods.prior"  # which imports torch
+NETWORK = f"{__name__}:load_network:{{}}"  # with the device
 
 
 @contextlib.contextmanager
@@ -98,8 +99,11 @@ def load_network(device: str) -> None:
 def start_workers(request: Request, bands: int, limits: Limits, run: Run) -> None:
     """Start the processes that will fill tiles before the gaps are known, if memory allows them
     with gaps of usual width, besides the decision."""
-    if isinstance(run, Crew) and _left(request, bands, limits, [usual(request, limits)]) >= AMPLE:
-        run.prepare(limits.processes, _imports(request))
+    if not isinstance(run, Crew):
+        return
+    run.imports = _imports(request)
+    if _left(request, bands, limits, [usual(request, limits)]) >= AMPLE:
+        run.prepare(limits.processes)
 
 
 def room(scene: Scene, run: Run) -> float:
@@ -117,7 +121,7 @@ def room(scene: Scene, run: Run) -> float:
         run.dismiss()
     if left < AMPLE or not count:
         return alone
-    run.prepare(count, _imports(request))
+    run.prepare(count)
     return left
 
 
@@ -130,5 +134,5 @@ def _left(request: Request, bands: int, limits: Limits, planned: Sequence[Tile])
 
 def _imports(request: Request) -> list[str]:
     """Return what the processes load at their start."""
-    network = [NETWORK.format(request.device)] if uses_network(request) else []
-    return [tile.__name__, *network]
+    network = [PRIOR, NETWORK.format(request.device)] if uses_network(request) else []
+    return [tile.__name__, *NEEDED, *network]
