@@ -263,7 +263,10 @@ class Processes:
         command = [sys.executable, "-c", START, ",".join(self._imports), *sys.path]
         environment = os.environ | ONE_THREAD | ONE_HEAP
         if forks.possible:
-            if self._forks is None or self._forks.process.poll() is not None:
+            if self._forks is not None and self._forks.process.poll() is not None:
+                self._forks.end()  # it was lost
+                self._forks = None
+            if self._forks is None:
                 command[2] = FORK
                 self._forks = forks.Forks(command, environment)
             return forks.Forked(self._forks, number)
