@@ -227,6 +227,15 @@ def test_workers_go_on_without_the_process_that_forked_them():
         assert crew.submit(eval).result(timeout=20) == crew.processes[0].pid != first
 
 
+def test_where_forks_are_impossible_each_child_is_a_new_interpreter(monkeypatch):
+    monkeypatch.setattr(forks, "possible", False)
+    with Processes(2, ["json"]) as crew:
+        assert all(isinstance(process, subprocess.Popen) for process in crew.processes)
+        crew.share(PID)
+        assert crew.submit(eval).result() in {process.pid for process in crew.processes}
+    assert all(process.returncode is not None for process in crew.processes)
+
+
 def test_threads_give_what_a_loop_gives(monkeypatch):
     """In order, a few items ahead, and the first error ends it."""
     for count in (1, 3):

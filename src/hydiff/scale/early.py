@@ -45,11 +45,11 @@ def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
     end at once.
     """
     over = Event()
-    # hashing and loading leave the interpreter lock to others for most of their time
+    # hashing leaves the interpreter lock to others; loading does not, and is left to workers if any
     with ThreadPoolExecutor(2) as pool:
         try:
-            digest = pool.submit(provenance.sha256, plan.source, over)
             start_workers(plan.request, plan.cube.bands, plan.limits, run)
+            digest = pool.submit(provenance.sha256, plan.source, over)
             loading = pool.submit(load, plan.request, run)
             yield digest.result
             loading.result()

@@ -1,8 +1,9 @@
 """Child processes on this machine that share no locks, memory or `__main__` with their parent.
 
-A child is a new interpreter with one thread for arithmetic.  Tasks and answers are sent as pickles
-over its standard input and output, so functions must be importable.  A child ends when its input
-ends, that is, with its parent.  It removes what it has written of an unfinished file first.
+A child has one thread for arithmetic.  On Linux it is forked from a process that has imported what
+all children need (`forks`), elsewhere it is a new interpreter.  Tasks and answers are sent as
+pickles over its standard input and output, so functions must be importable.  A child ends when its
+input ends, that is, with its parent.  It removes what it has written of an unfinished file first.
 
 Why not a library: children of `concurrent.futures.ProcessPoolExecutor` import the `__main__` of
 their parent, so that a script without a guard runs again in each of them.  Those of `loky` (3.7,
