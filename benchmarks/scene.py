@@ -9,9 +9,9 @@ size and stretched to the bands, each copy with its own gain; 12 % of the pixels
 slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
 Every process has one thread.  CPU seconds of the driver and of the busiest worker give the duration
 on idle cores.  Memory is the highest VmHWM seen, and `together_mb` the highest sum of Pss over all
-processes, in which memory that workers share counts once (VmRSS, in which it counts in each, in rows
-before workers shared any, and where the system does not tell).  `load` is the load of the machine
-when a run began.
+processes, in which memory that workers share counts once; rows from before workers shared any, or
+from a system that does not tell, have that of VmRSS, in which it counts in each.  `load` is the
+load of the machine when a run began.
 """
 
 import argparse
