@@ -161,17 +161,19 @@ def serve_requests(line: socket.socket) -> tuple[str, int, int] | None:
 
     In a new worker, return its number, and the pipes of its input and output.
     """
-    while True:
-        message, pipes, *_ = socket.recv_fds(line, 64, 2)
-        if not message:
-            return None
-        kind, number = message.decode().split()
-        if kind == "reap":
-            answer = os.waitstatus_to_exitcode(os.waitpid(int(number), 0)[1])
-        elif answer := os.fork():
-            for pipe in pipes:
-                os.close(pipe)
-        else:
-            line.close()
-            return number, pipes[0], pipes[1]
-        line.send(str(answer).encode())
+    with contextlib.suppress(ConnectionError):  # the parent has ended with answers on their way
+        while True:
+            message, pipes, *_ = socket.recv_fds(line, 64, 2)
+            if not message:
+                break
+            kind, number = message.decode().split()
+            if kind == "reap":
+                answer = os.waitstatus_to_exitcode(os.waitpid(int(number), 0)[1])
+            elif answer := os.fork():
+                for pipe in pipes:
+                    os.close(pipe)
+            else:
+                line.close()
+                return number, pipes[0], pipes[1]
+            line.send(str(answer).encode())
+    return None
