@@ -157,6 +157,12 @@ def test_outcomes_come_as_they_finish_and_name_their_child(tmp_path):
     assert {o.number: o.value for o in outcomes} == {0: 0, 1: 1, 2: 2, 3: None}
 
 
+def test_nobody_waits_for_children_that_end_after_their_last_task():
+    slow = "__import__('signal').signal(15, lambda *_: __import__('time').sleep(3))"
+    [outcome] = local.run(1, eval, [f"[{slow}, {PID}][1]"])
+    assert Path(f"/proc/{outcome.value}").exists() and gone(outcome.value, 20)
+
+
 def test_a_task_that_ends_every_child_is_an_error_and_the_others_are_done():
     tasks = ["1", "__import__('os')._exit(7)", "2", "len(3)", "4"]
     outcomes = {o.number: o for o in local.run(2, eval, tasks)}

@@ -92,6 +92,7 @@ class Forks:
     def end(self) -> None:
         """End the process, after its workers."""
         self._line.close()
+        self.process.kill()
         self.process.wait()
 
 

@@ -73,7 +73,8 @@ def run(
     """
     count = min(workers, len(tasks), at_once or workers)
     give_back()
-    with Processes(count, imports or [work.__module__]) if ready is None else ready as children:
+    children = Processes(count, imports or [work.__module__]) if ready is None else ready
+    try:
         children.share(work)
         numbers = {children.submit(named, task): i for i, task in enumerate(tasks)}
         for future in as_completed(numbers):
@@ -82,6 +83,10 @@ def run(
             except Exception as error:
                 outcome = Outcome(numbers[future], "", error=error)
             yield outcome
+    except BaseException:
+        children.__exit__()
+        raise
+    Thread(target=children.__exit__).start()  # to give back a GPU takes them a while
 
 
 class Crew:
