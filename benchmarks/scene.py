@@ -8,8 +8,10 @@ Appends to benchmarks/results/scene.csv, a row per run.  The scene is Indian Pin
 size and stretched to the bands, each copy with its own gain; 12 % of the pixels are missing in
 slanted stripes and two frames of 32 lines.  netCDF in EMIT's layout, not compressed (1.8 GB).
 Every process has one thread.  CPU seconds of the driver and of the busiest worker give the duration
-on idle cores.  Memory is the highest VmHWM seen, and `together_mb` the highest sum of VmRSS over
-all processes.  `load` is the load of the machine when a run began.
+on idle cores.  Memory is the highest VmHWM seen, and `together_mb` the highest sum of Pss over all
+processes, in which memory that workers share counts once; rows from before workers shared any, or
+from a system that does not tell, have that of VmRSS, in which it counts in each.  `load` is the
+load of the machine when a run began.
 """
 
 import argparse
@@ -61,6 +63,7 @@ FIELDS = [
     "hydiff",
     "together_mb",
 ]
+SUMMED = 0.5  # seconds between sums of memory, which take longer to count than CPU seconds
 SMOOTH = ["--method", "smooth"]
 RUNS = {
     "smooth": [*SMOOTH, "--memory", "2GB"],
@@ -150,25 +153,31 @@ class Spent(NamedTuple):
     driver: tuple[float, float]
     busiest: tuple[float, float]  # the busiest worker; 0 without workers
     cpu: float  # CPU seconds of all processes
-    together: float  # MB: highest sum over all processes at one time; shared pages count in each
+    together: float  # MB: highest sum over all processes at one time
 
 
 def measured(command, **how):
     """Run a command; what it and its workers take.  Linux only, and without a package."""
-    began, cpu, peaks, together = time.perf_counter(), {}, {}, 0.0
+    began, cpu, peaks, together, counted = time.perf_counter(), {}, {}, 0.0, -SUMMED
     run = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **how)
     while run.poll() is None:
-        now = 0.0
+        now, counts = 0.0, time.perf_counter() - counted >= SUMMED
         for pid in family(run.pid):
             with contextlib.suppress(
                 OSError, LookupError, ValueError
             ):  # the process is just ending
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 status = Path(f"/proc/{pid}/status").read_text()
-                peaks[pid], own = (kilobytes(status, name) / 1000 for name in ("VmHWM", "VmRSS"))
+                peaks[pid] = kilobytes(status, "VmHWM") / 1000
                 cpu[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                now += own
-        together = max(together, now)
+                if counts:
+                    shares = Path(f"/proc/{pid}/smaps_rollup")
+                    if shares.exists():
+                        now += kilobytes(shares.read_text(), "Pss") / 1000
+                    else:
+                        now += kilobytes(status, "VmRSS") / 1000
+        if counts:
+            together, counted = max(together, now), time.perf_counter()
         time.sleep(0.1)
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {run.returncode}")

@@ -975,19 +975,6 @@ def tile_sizes(rows):
         yield line(f"`--tile {size}`", mine[0]["tiles"], str(len(mine)), *shown)
 
 
-def smooth_on_gpu(rows):
-    """A fill by each device: seconds, milliseconds of its parts, and how far its values are off."""
-    parts = "components", "projection", "remainder", "covariances", "kriging", "reconstruction"
-    yield line("case", "entries", "missing, %", "by", "s", *parts, "to the CPU", "to the end")
-    yield rule(7 + len(parts))
-    for r in rows:
-        size = f"{r['rows']} × {r['cols']} × {r['bands']}"
-        spent = [f"{1e3 * float(r[part]):.0f}" if r[part] else "" for part in parts]
-        off = [f"{float(r[k]):.0e}" if r[k] else "" for k in ("difference", "to_the_end")]
-        seconds = f"{float(r['seconds']):.2f}"
-        yield line(r["case"], size, r["missing_percent"], r["device"], seconds, *spent, *off)
-
-
 def network_share(rows):
     """How much of the network to blend in: a fixed share, or the rule that was chosen."""
     yield line("share of the network", "dB over `smooth`", "regret dB, upper bound")

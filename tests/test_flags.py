@@ -20,7 +20,7 @@ from hydiff.auto.recipe import Errors, KindRecipe, ReferenceRecipe, Tried
 from hydiff.auto.sources import Sourced, sources
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, ShapeMismatch
-from hydiff.io import fill_layers, provenance, uncertainty
+from hydiff.io import fill_layers, npz, provenance, uncertainty
 from hydiff.request import Request
 from hydiff.scale import batch, execute
 from hydiff.scale.scene import Limits
@@ -278,6 +278,21 @@ def test_companions_of_earlier_versions_are_read(result, tmp_path):
     back = provenance.companions(path, SHAPE)
     assert np.array_equal(back["flags"], result.filled)
     np.testing.assert_allclose(back["sigma"], result.sigma, rtol=1e-3)
+
+
+def test_error_bars_are_coded_without_a_search_for_repetitions(tmp_path):
+    """Which finds little in them: the file is hardly larger, and any program can read it."""
+    bars = [np.random.default_rng(b).lognormal(size=20_000) for b in range(5)]
+    fill_layers.write_bars(bars, 100_000, 5, tmp_path / "bars.npz")
+    with np.load(tmp_path / "bars.npz") as arrays:
+        share, unit = arrays["share"], arrays["unit"]
+        np.testing.assert_allclose(share.reshape(5, -1) * unit[:, None], bars, rtol=1e-3)
+        npz.save_archive(tmp_path / "usual.npz", {"share": share, "unit": unit})
+    size, usual = ((tmp_path / f"{name}.npz").stat().st_size for name in ("bars", "usual"))
+    assert size < 1.05 * usual < 0.95 * share.nbytes
+    stream = npz.Stream((10**6,), np.dtype(np.uint8), [np.zeros(10**6)], repeats=False)
+    npz.save_archive(tmp_path / "zeros.npz", {"zeros": stream})
+    assert (tmp_path / "zeros.npz").stat().st_size > 10**6 / 8.1  # one bit for each byte
 
 
 def test_flags_of_another_cube_are_refused(result, tmp_path):

@@ -187,7 +187,7 @@ def test_a_gpu_is_used_where_it_is_named_or_beside_a_network(some_prior):
 def test_workers_that_use_a_gpu_load_it_early_and_count_with_the_memory_of_torch():
     plain, named = (Request(method="smooth", device=device) for device in ("auto", "cuda"))
     imports = [early._imports(request) for request in (plain, named)]
-    assert imports[1] == [*imports[0], early.SOLVER.format("cuda")]
+    assert imports[1] == [*imports[0], "torch", early.SOLVER.format("cuda")]
     assert layout.base(plain) < layout.base(named)
     early.load_solver("cpu")  # is found and runs
 

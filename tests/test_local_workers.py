@@ -26,7 +26,7 @@ from hydiff.io import threads as own_threads
 from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.layout import Limits
-from hydiff.workers import Outcome, blas, child, local
+from hydiff.workers import Outcome, blas, child, forks, local
 from hydiff.workers.local import BYTES, Processes, Threads
 
 PID = "__import__('os').getpid()"
@@ -108,15 +108,15 @@ def test_what_is_printed_does_not_get_between_the_answers(two):
 
 
 def test_ctrl_c_while_children_start_ends_those_that_have(monkeypatch):
-    children, start = [], local._started
+    children, start = [], Processes._started
 
-    def started(number, imports):
+    def started(crew, number):
         if number:
             raise KeyboardInterrupt
-        children.append(start(number, imports))
+        children.append(start(crew, number))
         return children[0]
 
-    monkeypatch.setattr(local, "_started", started)
+    monkeypatch.setattr(Processes, "_started", started)
     with pytest.raises(KeyboardInterrupt):
         Processes(2)
     assert children[0].poll() is not None
@@ -157,6 +157,12 @@ def test_outcomes_come_as_they_finish_and_name_their_child(tmp_path):
     assert {o.number: o.value for o in outcomes} == {0: 0, 1: 1, 2: 2, 3: None}
 
 
+def test_nobody_waits_for_children_that_end_after_their_last_task():
+    slow = "__import__('signal').signal(15, lambda *_: __import__('time').sleep(3))"
+    [outcome] = local.run(1, eval, [f"[{slow}, {PID}][1]"])
+    assert Path(f"/proc/{outcome.value}").exists() and gone(outcome.value, 20)
+
+
 def test_a_task_that_ends_every_child_is_an_error_and_the_others_are_done():
     tasks = ["1", "__import__('os')._exit(7)", "2", "len(3)", "4"]
     outcomes = {o.number: o for o in local.run(2, eval, tasks)}
@@ -175,13 +181,14 @@ def test_as_many_children_as_memory_allows():
 
 def test_children_that_are_ready_do_the_tasks_and_end_with_them():
     with local.Crew(2) as run:
-        run.prepare(2, ["json"])
+        run.imports = ["json"]
+        run.prepare(2)
         ready = [p.pid for p in run._ready.processes]
         pids = {o.value for o in run(eval, [PID] * 4)}
         assert pids <= set(ready)
         again = {o.value for o in run(eval, [PID])}  # others: those have ended
         assert not again & pids
-        run.prepare(1, [])
+        run.prepare(1)
         [idle] = run._ready.processes
     assert idle.poll() is not None
 
@@ -192,6 +199,47 @@ def test_a_child_calls_what_it_is_to_load(tmp_path, monkeypatch):
     with Processes(1, ["json", "loaded:call:a:b"]) as crew:
         crew.share("__import__('loaded').texts")
         assert crew.submit(eval).result() == ["a:b"]
+
+
+@pytest.mark.skipif(not forks.possible, reason="workers are forked on Linux alone")
+def test_what_workers_import_is_imported_once(tmp_path, monkeypatch):
+    """By a process with a single thread, as forks must be; what is to be called, each calls."""
+    (tmp_path / "noted.py").write_text(f"""
+def note(text):
+    open({str(tmp_path / "notes")!r}, "a").write(text + chr(10))
+note("imported")
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Processes(3, ["hydiff.methods.prior", "noted", "noted:note:called"]) as crew:
+        crew.share("'torch' in __import__('sys').modules")
+        pids = {process.pid for process in crew.processes}
+        assert [crew.submit(eval).result() for _ in range(3)] == [True] * 3
+        tasks = Path(f"/proc/{crew._forks.process.pid}/task")
+        assert len(list(tasks.iterdir())) == 1 and len(pids) == 3
+    notes = (tmp_path / "notes").read_text().split()
+    assert notes.count("imported") == 1 and 1 <= notes.count("called") <= 3
+    assert all(gone(pid) for pid in (*pids, crew._forks.process.pid))
+
+
+@pytest.mark.skipif(not forks.possible, reason="workers are forked on Linux alone")
+def test_workers_go_on_without_the_process_that_forked_them():
+    with Processes(1) as crew:
+        crew.share(PID)
+        first = crew.submit(eval).result()
+        crew._forks.process.kill()
+        crew._forks.process.wait()
+        assert crew.submit(eval).result() == first
+        os.kill(first, signal.SIGKILL)
+        assert crew.submit(eval).result(timeout=20) == crew.processes[0].pid != first
+
+
+def test_where_forks_are_impossible_each_child_is_a_new_interpreter(monkeypatch):
+    monkeypatch.setattr(forks, "possible", False)
+    with Processes(2, ["json"]) as crew:
+        assert all(isinstance(process, subprocess.Popen) for process in crew.processes)
+        crew.share(PID)
+        assert crew.submit(eval).result() in {process.pid for process in crew.processes}
+    assert all(process.returncode is not None for process in crew.processes)
 
 
 def test_threads_give_what_a_loop_gives(monkeypatch):
@@ -433,6 +481,43 @@ assert len(started.processes) == 4 and all(p.poll() is None for p in started.pro
     many, one = (np.load(tmp_path / f"cores{n}.npz") for n in (4, 1))
     for name in many.files:
         np.testing.assert_allclose(many[name], one[name], rtol=1e-9)
+
+
+def test_workers_that_wait_for_tiles_try_the_folds(tmp_path):
+    """On many cores, with the network: the driver needs no torch, and writes the same bytes."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import sys, pathlib, numpy as np, hydiff
+from hydiff.auto import crew
+from hydiff.request import Request
+from hydiff.scale import execute
+from hydiff.scale.layout import Limits
+from hydiff.workers import in_turn, local
+crew.WORTHWHILE, made, children = 0, [], local.Processes
+def noted(*args):
+    made.append(children(*args))
+    return made[-1]
+local.Processes = noted
+rng = np.random.default_rng(0)
+values = rng.random((12, 3)) @ np.cumsum(rng.standard_normal((3, 40 * 90)), axis=1)
+values = values.reshape(12, 40, 90).astype(np.float32)
+values[:, :, 10:13] = values[:, 20:24] = np.nan
+hydiff.write(hydiff.Cube(values), "in.bsq")
+def filled(name, count, run):
+    crew.cores = lambda: count
+    fill = execute.fill_file(pathlib.Path("in.bsq"), pathlib.Path(name), Request(budget="fast"),
+                             Limits(60e9, tile=40, processes=3), run=run)
+    return pathlib.Path(name).read_bytes(), fill.record["recipe"]
+with local.Crew(3) as run:
+    by_workers = filled("a.bsq", 4, run)
+assert len(made) == 1 and "torch" not in sys.modules
+by_threads = filled("b.bsq", 1, in_turn)
+assert by_workers[0] == by_threads[0] and "torch" in sys.modules
+assert by_workers[1]["candidates"][-1]["name"] == "prior"
+assert by_workers[1]["weights"] == by_threads[1]["weights"]
+""")
+    command = [sys.executable, script.name]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
 
 
 def test_threads_have_one_thread_of_linear_algebra_each_and_the_former_number_comes_back():

@@ -546,7 +546,7 @@ def test_workers_start_and_masks_are_read_while_libraries_of_the_decision_are_lo
         ready.set()
         return room(*arguments)
 
-    monkeypatch.setattr(early, "load", lambda request: met.append(ready.wait(60)))
+    monkeypatch.setattr(early, "load", lambda *_: met.append(ready.wait(60)))
     monkeypatch.setattr(early, "room", after_masks)
     execute.fill_file(file, tmp_path / "o.bsq", LINEAR, Limits(PLENTY, tile=32))
     assert met == [True]

@@ -152,18 +152,31 @@ def has_prior() -> bool:
     return packaged(PRIOR_SIZE).is_file()
 
 
-def budget_of(name: str, job: Job, prior: bool = True, noisy: bool = False) -> Budget:
+def on_folds(job: Job) -> Mapping[str, Any]:
+    """Return the settings of a pretrained network on folds; on a GPU they are those of the fill."""
+    return {} if on_gpu(job.device) else ON_FOLDS
+
+
+def on_gpu(device: str) -> bool:
+    """Return whether networks run on a GPU."""
+    return bool(device != "cpu" and torch_device(device).type == "cuda")
+
+
+def budget_of(
+    name: str, job: Job, prior: bool = True, noisy: bool = False, gpu: bool | None = None
+) -> Budget:
     """Return the budget of a name for the device of a job; without torch, one without networks.
 
     prior: whether the pretrained network may be tried, if its weights are installed.
     noisy: whether the cube is noisy, in which case that network is not tuned.
+    gpu: `on_gpu` of the device, if that is known already.
     """
     prior = prior and has_prior()
     if name == "fast" and not prior:  # needs no network, and does not wait for the import of torch
         return BUDGETS[name]
     if job.device in ("auto", "cpu") and not has_torch():
         return Budget(CLASSICAL, BUDGETS[name].folds, 0, NO_TORCH)
-    gpu = job.device != "cpu" and torch_device(job.device).type == "cuda"
+    gpu = on_gpu(job.device) if gpu is None else gpu
     budget = (GPU_BUDGETS if gpu else BUDGETS)[name]
     network = FAST_PRIOR if name == "fast" and not gpu else PRIOR
     if not prior:

@@ -39,6 +39,7 @@ class Ask(NamedTuple):
     job: Job
     memory: float  # bytes for all trials that run at the same time
     whole: bool  # there is a single window, which is the whole cube
+    helpers: Processes | None = None  # that have loaded the network, and wait for later work
 
 
 class ReferenceTrials(NamedTuple):
@@ -65,16 +66,16 @@ def run_trials(
     kind: str, windows: Sequence[TrialWindow], sigma_y: Sigma, ask: Ask, progress: Progress
 ) -> TrialRun:
     """Run the trials for gaps of one kind."""
-    budget, job, memory, whole = ask
+    budget, job, memory, whole, helpers = ask
     largest = max((w.cube for w in windows), key=lambda cube: np.prod(cube.shape))
     # one thread of linear algebra: the other cores run other trials, whose threads would compete
-    with one_thread(), crew_for(largest, budget, memory) as crew:
+    with one_thread(), crew_for(largest, budget, memory, helpers) as crew:
         make_plan = plan_trials if kind == split.NONE else plan_for_some
         plan = make_plan(windows, sigma_y, budget, job.seed)
         candidates = references.candidates_for(windows, plan.candidates)
         shared = _Shared([_bare(w) for w in windows], plan.candidates, candidates, sigma_y, job)
         crew.share(shared)
-        inside = isinstance(crew, Threads) and in_trials(plan.candidates, job)
+        inside = crew is helpers or (isinstance(crew, Threads) and in_trials(plan.candidates, job))
         shares = inside or not job.deterministic  # determinism is a setting of the whole process
         own_future = crew.here(_own, shares) if whole else None
         trial_futures = [
@@ -267,21 +268,33 @@ def step_of(done: int, trials: int) -> Step:
     return Step(done, trials + 1, None, phase="trials" if done < trials else "blending")
 
 
+def many_cores() -> bool:
+    """Return whether there are enough cores for trials in child processes."""
+    return cores() >= MANY_CORES
+
+
 @contextlib.contextmanager
-def crew_for(cube: Cube, budget: Budget, memory: float) -> Iterator[Processes | Threads]:
+def crew_for(
+    cube: Cube, budget: Budget, memory: float, helpers: Processes | None = None
+) -> Iterator[Processes | Threads]:
     """Yield the workers that try the folds: as many as there are cores, and memory for.
 
     Many threads hinder one another, so on many cores child processes are used, if the cube is large
-    enough to be worth their start.
+    enough to be worth their start: `helpers`, if all of them fit into memory, or others.
     """
     size, at_once = float(np.prod(cube.shape)), cores()
     per_trial = (SPECTRAL_COPIES if SPECTRAL[-1] in budget.candidates else COPIES) * 8 * size
     # less one for this process
-    count = min(at_once, budget.folds, int(memory / (per_trial + BYTES)) - 1)
+    most = int(memory / (per_trial + BYTES)) - 1
+    count = min(at_once, budget.folds, most)
     crew: Processes | Threads | None = None
     with contextlib.ExitStack() as stack:
-        if at_once >= MANY_CORES and count >= FEWEST and size >= WORTHWHILE and possible():
-            with contextlib.suppress(OSError):  # the system cannot start more processes
-                crew = stack.enter_context(staying(count, NEEDED))
+        if many_cores() and count >= FEWEST and size >= WORTHWHILE and possible():
+            if helpers is not None and len(helpers.processes) <= most:
+                stack.callback(helpers.rest)
+                crew = helpers
+            else:
+                with contextlib.suppress(OSError):  # the system cannot start more processes
+                    crew = stack.enter_context(staying(count, NEEDED))
         threads = max(1, min(at_once, int(memory / per_trial)))
         yield crew or stack.enter_context(Threads(threads))

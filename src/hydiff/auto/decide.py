@@ -23,6 +23,7 @@ from hydiff.learn.prior_weights import digest, packaged
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
+from hydiff.workers.local import Processes
 
 MEMORY = 4e9  # bytes for all trials that run at the same time
 
@@ -35,16 +36,18 @@ def decide_on(
     progress: Progress = None,
     memory: float = MEMORY,
     whole: bool = False,
+    helpers: Processes | None = None,
 ) -> tuple[dict[str, Any], Ready]:
     """Return one recipe for a scene, decided on windows that share the folds among them, and the
     estimates of candidates that are ready.
 
     memory: bytes for all trials that run at the same time.
     whole: there is a single window, which is the whole cube.  Only then are estimates ready.
+    helpers: child processes that have loaded the network, and may try folds.
     If there are gaps of both kinds (`split`), the recipe is for the pixels without any band, and
     its entry `partial` is the recipe for the pixels that keep some bands.
     """
-    ask = Ask(budget, job._replace(checkpoint=None), memory, whole)
+    ask = Ask(budget, job._replace(checkpoint=None), memory, whole, helpers)
     with ThreadPoolExecutor(1) as executor:
         rim_future = executor.submit(rim_in, windows, job.seed)
         recipe, ready = _by_kind(windows, sigma_y, ask, progress)

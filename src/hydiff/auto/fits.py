@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
+from hydiff.auto.candidates import Candidate, chosen, on_folds
 from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube
 from hydiff.maths.noise_level import Sigma
-from hydiff.methods.devices import torch_device
 from hydiff.methods.estimate import (
     Estimate,
     Job,
@@ -44,12 +43,12 @@ def pretrained_fits(
     network before it is tuned; those in `own` have one more at the end, of the first window itself
     if it has entries to fill.
     """
-    fewer = {} if torch_device(job.device).type == "cuda" else ON_FOLDS
-    on_folds = [chosen(c.untuned, **fewer) for c in several]
+    settings = on_folds(job)
+    tried = [chosen(c.untuned, **settings) for c in several]
 
     def fits_of(fold: tuple[int, Bools]) -> list[Estimate]:
         (cube, observed, *_), hide = windows[fold[0]], fold[1]
-        return estimate_each(cube, observed & ~hide, on_folds, sigma_y, job)
+        return estimate_each(cube, observed & ~hide, tried, sigma_y, job)
 
     first = windows[0]
     wanted = own if first.target.any() else ()

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from hydiff.auto import usual
-from hydiff.auto.candidates import ON_FOLDS, Candidate, chosen
+from hydiff.auto.candidates import Candidate, chosen, on_folds
 from hydiff.auto.classes import EDGES, around, band_spread, groups, share_of_length, trusted
 from hydiff.auto.folds import TrialWindow
 from hydiff.cube import Bools, Cube, Floats, Ints
@@ -80,15 +80,15 @@ def trial_of(
 ) -> Trial:
     """Return the trial of the candidates on one fold; costly ones are NaN until `with_costly`.
 
-    pretrained: also try, on the CPU, the pretrained networks that are not tuned; they share the
-    coordinates of the other candidates.
+    pretrained: also try the pretrained networks that are not tuned; they share the coordinates of
+    the other candidates.
     """
     cube, observed, measured, _ = window
     visible, pixels = observed & ~fold, hidden_pixels(fold)
     tried = [m for m, c in enumerate(candidates) if not c.costly or (pretrained and c.one_pass)]
     assert tried[0] == 0  # the default candidate is never costly
     methods = [
-        chosen(c, **(ON_FOLDS if c.one_pass else {})) for c in (candidates[m] for m in tried)
+        chosen(c, **(on_folds(job) if c.one_pass else {})) for c in (candidates[m] for m in tried)
     ]
     estimates = estimate_at(cube, visible, methods, sigma_y, job, pixels)
     first, sigma = estimates[0]

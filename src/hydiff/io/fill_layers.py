@@ -177,7 +177,8 @@ def _write_bytes(layers: Mapping[str, Values], path: Path) -> list[Path]:
 def _stream(name: str, layer: Values) -> npz.Stream:
     """Return a layer of bytes in a form that `save_archive` writes block by block."""
     bands, rows, cols = layer.shape
-    parts = (block_of(name, layer, block) for block in blocks((bands, rows, cols), 1))
+    # read in threads, while others are compressed
+    parts = in_threads(lambda block: block_of(name, layer, block), blocks((bands, rows, cols), 1))
     return npz.Stream((bands, rows, cols), TYPES[name], parts)
 
 
@@ -214,7 +215,7 @@ def write_bars(each: Iterable[Array], count: int, bands: int, path: Path) -> Non
             yield values / unit[band] if unit[band] > 0 else values
 
     # `unit` is complete when all shares have been written, and is written after them
-    share = npz.Stream((count,), np.dtype(np.float16), shares())
+    share = npz.Stream((count,), np.dtype(np.float16), shares(), repeats=False)
     npz.save_archive(path, {"share": share, "unit": unit}, LEVEL)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from hydiff.mark import FILLED, LONGEST_RECORD
 
 SUFFIXES = (".npy", ".npz")
 ARRAY, ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
+HUFFMAN = zlib.Z_HUFFMAN_ONLY
 DEFLATED = 1100  # largest number of bytes that one compressed byte can hold: 1032, and a margin
 
 
@@ -273,6 +275,7 @@ class Stream(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     parts: Iterable[Array]
+    repeats: bool = True  # False: its bytes hardly repeat, so do not search for repetitions
 
 
 def save_archive(
@@ -291,6 +294,9 @@ def _put_member(archive: zipfile.ZipFile, name: str, array: Array | Stream) -> N
     # the date is 1980, the earliest that a zip can hold
     with archive.open(name + ".npy", "w", force_zip64=True) as member:
         if isinstance(array, Stream):
+            if not array.repeats:  # zipfile itself has no choice of a strategy
+                coder = zlib.compressobj(method=zlib.DEFLATED, wbits=-15, strategy=HUFFMAN)
+                member._compressor = coder  # type: ignore[attr-defined]
             _write_stream(member, array)
         else:
             np.lib.format.write_array(member, array, allow_pickle=False)

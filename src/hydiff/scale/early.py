@@ -10,22 +10,33 @@ from threading import Event
 
 import numpy as np
 
-from hydiff.auto.candidates import has_prior
+from hydiff.auto.candidates import TUNED
+from hydiff.auto.crew import NEEDED, many_cores
 from hydiff.auto.decide import MEMORY
 from hydiff.cube import Bools, Floats
-from hydiff.errors import has_torch
 from hydiff.io import provenance
 from hydiff.methods import declared
 from hydiff.methods.devices import is_sent_to_gpu, torch_device
 from hydiff.request import Request
 from hydiff.scale import tile
-from hydiff.scale.layout import Limits, Scene, area, base, cost, in_worker, usual
+from hydiff.scale.layout import (
+    Limits,
+    Scene,
+    area,
+    base,
+    cost,
+    in_worker,
+    uses_network,
+    usual,
+)
 from hydiff.scale.plan import FilePlan
 from hydiff.scale.tiles import Tile
 from hydiff.workers import Run
-from hydiff.workers.local import Crew
+from hydiff.workers.local import Crew, Processes
 
 AMPLE = MEMORY  # bytes that are ample for the decision, if left besides all workers
+PRIOR = "hydiff.methods.prior"  # which imports torch
+# with the device
 NETWORK, SOLVER = (f"{__name__}:{name}:{{}}" for name in ("load_network", "load_solver"))
 
 
@@ -37,12 +48,12 @@ def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
     end at once.
     """
     over = Event()
-    # hashing and loading leave the interpreter lock to others for most of their time
+    # hashing leaves the interpreter lock to others; loading does not, and is left to workers if any
     with ThreadPoolExecutor(2) as pool:
         try:
-            digest = pool.submit(provenance.sha256, plan.source, over)
-            loading = pool.submit(load, plan.request)
             start_workers(plan.request, plan.cube.bands, plan.limits, run)
+            digest = pool.submit(provenance.sha256, plan.source, over)
+            loading = pool.submit(load, plan.request, run)
             yield digest.result
             loading.result()
         except BaseException:
@@ -52,15 +63,20 @@ def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
             raise
 
 
-def uses_network(request: Request) -> bool:
-    """Return whether `auto` may try the network that was trained on other images."""
-    return request.chosen is None and not request.no_prior and has_prior() and has_torch()
+def load(request: Request, run: Run) -> None:
+    """Load the libraries of the network if this process may need it for the decision.
 
-
-def load(request: Request) -> None:
-    """Load the libraries of the network if the decision in this process may try it."""
-    if uses_network(request):
+    It does not where its workers do all trials.  Python's lock, which an import holds for most of
+    its time, is then left to the threads that read the masks.
+    """
+    elsewhere = helpers(run) is not None and many_cores() and request.budget not in TUNED
+    if uses_network(request) and not elsewhere:
         load_network(request.device)
+
+
+def helpers(run: Run) -> Processes | None:
+    """Return the workers that wait for tiles, and can meanwhile try folds; None without any."""
+    return run.waiting if isinstance(run, Crew) else None
 
 
 def load_network(device: str) -> None:
@@ -99,8 +115,11 @@ def _square() -> tuple[Floats, Bools, Floats]:
 def start_workers(request: Request, bands: int, limits: Limits, run: Run) -> None:
     """Start the processes that will fill tiles before the gaps are known, if memory allows them
     with gaps of usual width, besides the decision."""
-    if isinstance(run, Crew) and _left(request, bands, limits, [usual(request, limits)]) >= AMPLE:
-        run.prepare(limits.processes, _imports(request))
+    if not isinstance(run, Crew):
+        return
+    run.imports = _imports(request)
+    if _left(request, bands, limits, [usual(request, limits)]) >= AMPLE:
+        run.prepare(limits.processes)
 
 
 def room(scene: Scene, run: Run) -> float:
@@ -118,7 +137,7 @@ def room(scene: Scene, run: Run) -> float:
         run.dismiss()
     if left < AMPLE or not count:
         return alone
-    run.prepare(count, _imports(request))
+    run.prepare(count)
     return left
 
 
@@ -131,7 +150,8 @@ def _left(request: Request, bands: int, limits: Limits, planned: Sequence[Tile])
 
 def _imports(request: Request) -> list[str]:
     """Return what the processes load at their start."""
+    needed = [tile.__name__, *NEEDED]
     if uses_network(request):
-        return [tile.__name__, NETWORK.format(request.device)]
+        return [*needed, PRIOR, NETWORK.format(request.device)]
     on_gpu = is_sent_to_gpu(declared(request.method), request.device)
-    return [tile.__name__, *([SOLVER.format(request.device)] if on_gpu else [])]
+    return [*needed, "torch", SOLVER.format(request.device)] if on_gpu else needed

@@ -11,7 +11,7 @@ import numpy as np
 
 from hydiff.auto.candidates import has_prior
 from hydiff.cube import Bools, Cube, Floats
-from hydiff.errors import BadValue
+from hydiff.errors import BadValue, has_torch
 from hydiff.gaps import rule
 from hydiff.gaps.reach import Reach, reach_of
 from hydiff.io import envi, npz
@@ -86,6 +86,11 @@ def limits(
     factor = 1024.0 if size[3] else 1000.0
     size_bytes = float(size[1]) * factor ** " KMGT".index(size[2].upper() or " ")
     return Limits(size_bytes, tile, overlap, processes)
+
+
+def uses_network(request: Request) -> bool:
+    """Return whether `auto` may try the network that was trained on other images."""
+    return request.chosen is None and not request.no_prior and has_prior() and has_torch()
 
 
 def wanted(cube: Cube, request: Request, limits: Limits) -> bool:

@@ -155,7 +155,7 @@ def fill_tiles(
         scene_references.store(scene)
         if progress is not None:
             progress(Step(0, len(scene.planned) + 1, None, phase="trials"))
-        decided = scene_decision.decision(scene, room)
+        decided = scene_decision.decision(scene, room, early.helpers(run))
     pretrain.train(scene, run)
     why = assemble.reasons_of(scene, plan.mask, plan.named)
     with assemble.Assembly(scene, plan.request.nodata, product, why) as assembly:

@@ -14,6 +14,7 @@ import numpy as np
 
 from hydiff import auto
 from hydiff.auto import split
+from hydiff.auto.candidates import on_gpu
 from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
 from hydiff.io.threads import in_threads
@@ -22,8 +23,9 @@ from hydiff.maths.subspace import Subspace
 from hydiff.methods import choose
 from hydiff.methods.estimate import Common, Extent, Job, modelled
 from hydiff.scale import ledger, scene_references
-from hydiff.scale.layout import SIZES, Scene, window
+from hydiff.scale.layout import SIZES, Scene, uses_network, window
 from hydiff.scale.tiles import Tile
+from hydiff.workers.local import Processes
 
 Window = tuple[Cube, Bools, Bools]  # values, observed entries and entries to fill of a tile
 
@@ -41,14 +43,14 @@ class Decided:
     notes: list[str]
 
 
-def decision(scene: Scene, room: float) -> Decided:
+def decision(scene: Scene, room: float, helpers: Processes | None = None) -> Decided:
     """Return the decision of this run, from disk if it was made before.
 
-    room: bytes that all trials together may take.
+    room: bytes that all trials together may take.  helpers: processes that may run trials.
     """
     path = scene.work / "decided.json"
     if not path.exists():
-        ledger.write_whole(path, json.dumps(_as_json(_decide(scene, room))).encode())
+        ledger.write_whole(path, json.dumps(_as_json(_decide(scene, room, helpers))).encode())
     return read(scene.work)  # so that a resumed run has exactly the same numbers
 
 
@@ -67,7 +69,7 @@ def prior_path(work: Path) -> Path:
     return work / "prior.npz"
 
 
-def _decide(scene: Scene, room: float) -> Decided:
+def _decide(scene: Scene, room: float, helpers: Processes | None) -> Decided:
     """Make the decision: scale, noise, spectral basis and, for `auto`, the recipe."""
     cube, request, chosen = scene.cube, scene.request, scene.request.chosen
     good = cube.good_bands
@@ -85,7 +87,7 @@ def _decide(scene: Scene, room: float) -> Decided:
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
     elif chosen is None and sample:
-        recipe = _recipe(scene, sample, windows, sigma_y, room)
+        recipe = _recipe(scene, sample, windows, sigma_y, room, helpers)
     if request.pretrain:
         notes.append(
             f"tiles started from one network, trained on the scene: {request.pretrain} updates"
@@ -134,12 +136,14 @@ def _noise_and_basis(
 
 
 def _recipe(
-    scene: Scene, sample: Sequence[Tile], windows: Sequence[Window], sigma_y: Any, room: float
+    scene: Scene,
+    sample: Sequence[Tile],
+    windows: Sequence[Window],
+    sigma_y: Any,
+    room: float,
+    helpers: Processes | None,
 ) -> dict[str, Any]:
-    """Return the recipe that `auto` decides on the windows of a sample.
-
-    room: bytes that all trials together may take.
-    """
+    """Return the recipe that `auto` decides on the windows of a sample; see `decision`."""
     request = scene.request
     trial_windows = [
         auto.TrialWindow(*part, references=scene_references.within(scene.work, tile.window))
@@ -147,8 +151,13 @@ def _recipe(
     ]
     job = Job(request.seed, request.device, request.deterministic)
     noisy = auto.is_noisy(sigma_y)
-    budget = auto.budget_of(request.budget, job, not request.no_prior, noisy)
-    recipe, _ = auto.decide_on(trial_windows, sigma_y, budget, job, memory=room)
+    gpu = None
+    if helpers is not None and uses_network(request):  # they have loaded torch
+        helpers.share(request.device)
+        gpu = helpers.submit(on_gpu).result()
+    budget = auto.budget_of(request.budget, job, not request.no_prior, noisy, gpu)
+    options: dict[str, Any] = {"memory": room, "helpers": helpers}
+    recipe, _ = auto.decide_on(trial_windows, sigma_y, budget, job, **options)
     return recipe | {"budget": request.budget, "cube": scene.content}
 
 

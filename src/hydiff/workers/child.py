@@ -6,6 +6,7 @@ import importlib
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -15,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 from hydiff.io.threads import share_cores
-from hydiff.workers import Work
+from hydiff.workers import Work, forks
 
 GRACE = 5.0  # seconds that a child has to remove unfinished files when it is ended
 
@@ -29,12 +30,32 @@ def named(work: Work, task: Any) -> tuple[str, Any]:
 
 def serve() -> None:
     """Answer one task after another, until the parent has ended."""
+    _serve(sys.argv[1], sys.argv[2])
+
+
+def fork_all() -> None:
+    """Import the modules, then fork workers as the parent asks for them, until it has ended."""
+    line = socket.socket(fileno=int(sys.argv[1]))
+    os.dup2(2, 1)
+    for entry in filter(None, sys.argv[2].split(",")):
+        importlib.import_module(entry.partition(":")[0])
+    worker = forks.serve_requests(line)
+    if worker is not None:
+        number, *pipes = worker
+        for end, pipe in enumerate(pipes):
+            os.dup2(pipe, end)
+            os.close(pipe)
+        _serve(number, sys.argv[2])
+
+
+def _serve(name: str, imports: str) -> None:
+    """Load the imports, and answer one task after another, until the parent has ended."""
     global _name
-    _name = sys.argv[1]
+    _name = name
     share_cores()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries must not be mixed with the answers
-    for entry in filter(None, sys.argv[2].split(",")):
+    for entry in filter(None, imports.split(",")):
         module, *call = entry.split(":", 2)
         loaded = importlib.import_module(module)
         if call:

@@ -1,8 +1,9 @@
 """Child processes on this machine that share no locks, memory or `__main__` with their parent.
 
-A child is a new interpreter with one thread for arithmetic.  Tasks and answers are sent as pickles
-over its standard input and output, so functions must be importable.  A child ends when its input
-ends, that is, with its parent.  It removes what it has written of an unfinished file first.
+A child has one thread for arithmetic.  On Linux it is forked from a process that has imported what
+all children need (`forks`), elsewhere it is a new interpreter.  Tasks and answers are sent as
+pickles over its standard input and output, so functions must be importable.  A child ends when its
+input ends, that is, with its parent.  It removes what it has written of an unfinished file first.
 
 Why not a library: children of `concurrent.futures.ProcessPoolExecutor` import the `__main__` of
 their parent, so that a script without a guard runs again in each of them.  Those of `loky` (3.7,
@@ -30,13 +31,14 @@ from typing import Any, Self
 
 from hydiff.errors import BadValue
 from hydiff.io.threads import is_worker
-from hydiff.workers import Outcome, Work
+from hydiff.workers import Outcome, Work, forks
 from hydiff.workers.blas import one_thread
 from hydiff.workers.child import GRACE, named
 
 BYTES = 100e6  # memory of an idle child, in bytes
 IDLE = 20.0  # seconds that children wait for the next fill of this process
 RETRIES = 2  # of a task whose child was lost; if every child is lost, the task may be the cause
+Child = subprocess.Popen[bytes] | forks.Forked
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{name}_THREADS": "1" for name in LIBRARIES}
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # so that threads can reuse memory that others have freed
@@ -44,9 +46,10 @@ START = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this child
 sys.path[:] = sys.argv[3:]
-from hydiff.workers.child import serve
-serve()
+from hydiff.workers import child
+child.serve()
 """
+FORK = START.replace("serve", "fork_all")
 
 
 def possible() -> bool:
@@ -61,14 +64,17 @@ def run(
     tasks: Sequence[Any],
     at_once: int | None = None,
     ready: Processes | None = None,
+    imports: Sequence[str] = (),
 ) -> Iterator[Outcome]:
     """Run each task in one of at most `workers` children, which end after the last task.
 
     at_once: number of children that memory allows.  ready: children that are already running.
+    imports: what others load at their start, as in `Processes`.
     """
     count = min(workers, len(tasks), at_once or workers)
     give_back()
-    with Processes(count, [work.__module__]) if ready is None else ready as children:
+    children = Processes(count, imports or [work.__module__]) if ready is None else ready
+    try:
         children.share(work)
         numbers = {children.submit(named, task): i for i, task in enumerate(tasks)}
         for future in as_completed(numbers):
@@ -77,6 +83,10 @@ def run(
             except Exception as error:
                 outcome = Outcome(numbers[future], "", error=error)
             yield outcome
+    except BaseException:
+        children.__exit__()
+        raise
+    Thread(target=children.__exit__).start()  # to give back a GPU takes them a while
 
 
 class Crew:
@@ -84,6 +94,7 @@ class Crew:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.imports: Sequence[str] = ()  # of all children; see `Processes`
         self._ready: Processes | None = None
 
     @property
@@ -91,13 +102,18 @@ class Crew:
         """The number of children that are prepared."""
         return 0 if self._ready is None else len(self._ready.processes)
 
-    def prepare(self, count: int, imports: Sequence[str]) -> None:
-        """Start `count` children, which load their imports while this process does other work.
+    @property
+    def waiting(self) -> Processes | None:
+        """The prepared children; None if there are none."""
+        return self._ready
+
+    def prepare(self, count: int) -> None:
+        """Start `count` children, which load the imports while this process does other work.
 
         Do nothing if some are prepared.
         """
         if self._ready is None:
-            self._ready = Processes(count, imports)
+            self._ready = Processes(count, self.imports)
 
     def dismiss(self) -> None:
         """End the prepared children."""
@@ -110,7 +126,7 @@ class Crew:
     ) -> Iterator[Outcome]:
         """Run the tasks, in the prepared children if there are any."""
         ready, self._ready = self._ready, None
-        return run(self.workers, work, tasks, at_once, ready)
+        return run(self.workers, work, tasks, at_once, ready, self.imports)
 
     def __enter__(self) -> Self:
         return self
@@ -187,11 +203,12 @@ class Processes:
         self._asked: list[Future[Any]] = []
         self._imports, self._lock, self._over = imports, Lock(), False
         self._own = ThreadPoolExecutor(1)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self._forks: forks.Forks | None = None
+        self.processes: list[Child] = []
         self._threads: list[Thread] = []
         try:
             for number in range(count):
-                self.processes.append(_started(number, imports))
+                self.processes.append(self._started(number))
             for number in range(count):
                 thread = Thread(target=self._drive, args=(number,), daemon=True)
                 thread.start()
@@ -233,6 +250,8 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         with self._lock:  # from now on, no child is replaced
             self._over = True
+        if self._forks is not None:
+            self._forks.end_unless_ready()
         for process in self.processes:
             process.terminate()
             self._tasks.put(None)
@@ -242,6 +261,24 @@ class Processes:
             thread.join()
         for process in self.processes:
             _end(process)
+        if self._forks is not None:
+            self._forks.end()
+
+    def _started(self, number: int) -> Child:
+        """Return a new child, which loads the imports."""
+        command = [sys.executable, "-c", START, ",".join(self._imports), *sys.path]
+        environment = os.environ | ONE_THREAD | ONE_HEAP
+        if forks.possible:
+            if self._forks is not None and self._forks.process.poll() is not None:
+                self._forks.end()  # it was lost
+                self._forks = None
+            if self._forks is None:
+                command[2] = FORK
+                self._forks = forks.Forks(command, environment)
+            return forks.Forked(self._forks, number)
+        command.insert(3, str(number))
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe)
 
     def _drive(self, number: int) -> None:
         """Send one child a task at a time, until there are no more."""
@@ -282,7 +319,7 @@ class Processes:
             _end(self.processes[number])
             if self._over:
                 raise ChildProcessError("all children are ended")
-            self.processes[number], self._has[number] = _started(number, self._imports), b""
+            self.processes[number], self._has[number] = self._started(number), b""
 
 
 class Threads:
@@ -313,17 +350,7 @@ class Threads:
         self._alone.__exit__(None, None, None)
 
 
-def _started(number: int, imports: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Return a new child, which loads the imports."""
-    return subprocess.Popen(
-        [sys.executable, "-c", START, str(number), ",".join(imports), *sys.path],
-        env=os.environ | ONE_THREAD | ONE_HEAP,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _wait(processes: Sequence[Child]) -> None:
     """Wait until children have ended; kill those that take longer than GRACE."""
     end = time.monotonic() + GRACE
     for process in processes:
@@ -332,7 +359,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         process.kill()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Child) -> None:
     """Kill a child and close its pipes."""
     process.kill()
     process.wait()
@@ -341,7 +368,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tuple[bool, Any]:
+def _asked(process: Child, shared: bytes, task: bytes) -> tuple[bool, Any]:
     """Send a shared value and a task to a child, and return its answer; see `child.attempt`."""
     assert process.stdout
     _send(process, shared, task)
@@ -349,7 +376,7 @@ def _asked(process: subprocess.Popen[bytes], shared: bytes, task: bytes) -> tupl
     return answer
 
 
-def _send(process: subprocess.Popen[bytes], *messages: bytes) -> None:
+def _send(process: Child, *messages: bytes) -> None:
     """Write messages to the input of a child."""
     assert process.stdin
     for message in messages:
