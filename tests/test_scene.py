@@ -233,6 +233,8 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     seen[:3] = seen[0]
     seen[4] = False
     seen[:, :4] = False
+    seen[[0, 2, 3], :, -1] = True
+    seen[1, :, -1] = False  # a dead column at the edge
     cube = Cube(
         np.where(seen, 1.0, np.nan), good=np.array([1, 0, 1, 1, 1, 0]), wavelengths=np.arange(6.0)
     )

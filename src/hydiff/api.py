@@ -104,8 +104,9 @@ def fill(
         because they lie within the range of the other values, "any" to the rest.
     bad_bands: "fill" fills gaps in bad bands by plain spatial interpolation, "keep" leaves them.
     max_gap: leave entries missing where their gap is wider than this many pixels.
-    outside: "fill" or "keep" missing pixels that no line joins to observed pixels on both sides;
-        the default is "keep" for cubes that were read from files and "fill" for arrays.
+    outside: "fill" or "keep" missing entries that no line joins to observed ones on both sides, in
+        the image or, in pixels that most bands measured, along the bands of their detector; the
+        default is "keep" for cubes that were read from files and "fill" for arrays.
     fill_clouds: also fill entries that the product withholds but has not lost (clouds in EMIT).
     region: fill only there: "10:60,20:80" (rows and columns), "xmin,ymin,xmax,ymax" (map
         coordinates), or the path of a file of polygons.  The whole cube still serves as input.
