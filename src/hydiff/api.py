@@ -22,7 +22,7 @@ from hydiff.gaps.detect import detect
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
-from hydiff.maths.noise_level import Sigma, sigma_per_band
+from hydiff.maths.noise_level import Sigma, doubts, sigma_per_band
 from hydiff.methods import DEFAULT, Inpaint, user_code
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
 from hydiff.reference import image_choice
@@ -205,7 +205,8 @@ def plan_cube(
     mask = regions.grown(mask, request.buffer)
     observed, notes = rule.observed_entries(cube, mask, request.nodata, request.nodata_in)
     suspicions = [] if request.detect else rule.suspected(cube, observed, request.nodata)
-    for note in (*notes, *suspicions):
+    noise_doubts = doubts(request.sigma_y, cube, observed)
+    for note in (*notes, *suspicions, *noise_doubts):
         say(f"warning: {note}")
     if request.detect:
         for suggestion in detect(np.asarray(cube.values), observed, cube.good):
@@ -237,7 +238,7 @@ def plan_cube(
         why=rule.reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
         left=left,
         limits=limits,
-        notes=[*notes, *suspicions, *reference_notes],
+        notes=[*notes, *suspicions, *noise_doubts, *reference_notes],
         references=references,
         uncertainty=uncertainty.of_input(request.input_uncertainty, cube, observed),
         began=began,

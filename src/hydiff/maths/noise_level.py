@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube, Floats, Scale
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.maths import noise
 
 # one number, one per band, by detector; a share such as "5%", or "auto"
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
+WRONG = 1.5  # factor between a given and an estimated std from which there is a note
+SIDE = 192  # px of the middle of a cube where a given std is compared with an estimate
 LARGEST = 10.0  # on the unit range; a larger value is taken for a mistake of units
 
 
@@ -61,6 +63,48 @@ def unit_sigma(
             f"{LARGEST * span:g}, in the cube's unit (its values span {span:g})"
         )
     return np.broadcast_to(sigma, (bands,)).copy(), []
+
+
+def doubts(sigma_y: Sigma, cube: Cube, observed: Bools, scale: Scale | None = None) -> list[str]:
+    """Return a note if most bands show much less noise than is given, or much more; else [].
+
+    Fine texture counts as noise in an estimate: too little is given only where the part of the
+    noise that texture cannot explain exceeds it.  The middle of a large cube is looked at.
+    observed: (bands, rows, cols), True = measured.  scale: that of the cube by default.
+    """
+    given_std = sigma_per_band(sigma_y, cube)
+    if given_std == "auto" if isinstance(given_std, str) else not np.any(given_std):
+        return []
+    if scale is None:
+        values = np.asarray(cube.values)
+        scale = detector_scale(values, observed, cube.good_bands, cube.detectors)
+    middle = [slice(max(0, (n - SIDE) // 2), (n + SIDE) // 2) for n in cube.shape[1:]]
+    seen = observed[:, *middle]
+    y = scale.to_unit(np.array(cube.values[:, *middle], np.float64))
+    np.copyto(y, 0.0, where=~seen)
+    sigma, _ = unit_sigma(given_std, y, seen, cube.good_bands, scale)
+    usable = cube.good_bands & seen.any(axis=(1, 2))
+    if not sigma[usable].any():
+        return []
+    estimate = noise.estimate(y[usable], seen[usable])
+    tested = (sigma[usable] > 0) & np.isfinite(estimate.error)
+    bands = np.flatnonzero(usable)[tested]
+    given, found, error = sigma[bands], estimate.sigma[tested], estimate.error[tested]
+    most = len(bands) / 2
+    too_large = np.sum(given > WRONG * (found + 2 * error)) > most
+    small = WRONG * given < found - 2 * error
+    if not too_large:
+        if not np.sum(small) > most:
+            return []
+        if not np.sum(small & (given < noise.white_std(y[bands], seen[bands]))) > most:
+            return []
+    spans = np.broadcast_to(scale.spans, len(y))[bands]
+    stated, shown, off = (np.median(std * spans) for std in (given, found, error))
+    return [
+        f"sigma_y is {stated:.3g} in the median band, but the values show noise of about "
+        f"{shown:.3g} ± {off:.1g} ({estimate.how}): error bars will not hold; "
+        "`sigma_y='auto'` takes the estimate"
+    ]
 
 
 def _estimated_sigma(
