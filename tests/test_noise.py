@@ -221,6 +221,21 @@ def test_auto_says_so_when_it_falls_back():
     np.testing.assert_allclose(result.sigma_y, SIGMA[:4], rtol=0.1)
 
 
+@pytest.mark.parametrize("detectors", [None, ["A"] * 20 + ["B"] * 20])
+def test_bands_without_neighbouring_pixels_take_the_noise_of_bands_nearby(detectors):
+    sigma = np.where(np.arange(BANDS) < 20, 0.05, 0.15)
+    values = noisy(low_rank(), sigma)
+    sparse = [12, 19, 20]
+    values[sparse, 1:] = np.nan
+    attrs = {} if detectors is None else {"detector": detectors}
+    result = hydiff.fill(Cube(values, attrs=attrs), method="smooth", sigma_y="auto")
+    at_edge = [0.05, 0.15] if detectors else [0.083, 0.117]  # without names, between two levels
+    np.testing.assert_allclose(result.sigma_y[12], 0.05, rtol=0.3)
+    np.testing.assert_allclose(result.sigma_y[[19, 20]], at_edge, rtol=0.3)
+    [note] = [note for note in result.notes if "interpolated from other bands" in note]
+    assert "in band 12, 19, 20:" in note
+
+
 # --- a given std that the values contradict -----------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from hydiff.maths import noise
 # one number, one per band, by detector; a share such as "5%", or "auto"
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
 WRONG = 1.5  # factor between a given and an estimated std from which there is a note
+SHOWN = 8  # most bands that a note lists
 SIDE = 192  # px of the middle of a cube where a given std is compared with an estimate
 LARGEST = 10.0  # on the unit range; a larger value is taken for a mistake of units
 
@@ -32,15 +33,21 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
 
 
 def unit_sigma(
-    sigma_y: Sigma, y: Floats, observed: Bools, good: Bools, scale: Scale
+    sigma_y: Sigma,
+    y: Floats,
+    observed: Bools,
+    good: Bools,
+    scale: Scale,
+    detectors: Sequence[str] | None = None,
 ) -> tuple[Floats, list[str]]:
     """Return the noise std of each band (bands,) on the unit range, and notes about it.
 
     sigma_y: one number or one per band, in the cube's unit; a share such as "5%"; or "auto".
+    detectors: (bands,) names, for "auto".
     """
     bands = len(y)
     if isinstance(sigma_y, str) and sigma_y == "auto":
-        return _estimated_sigma(y, observed, good, scale)
+        return _estimated_sigma(y, observed, good, scale, detectors)
     try:
         if isinstance(sigma_y, str) and sigma_y.endswith("%"):
             numbers = sigma = np.asarray(float(sigma_y[:-1]) / 100)
@@ -108,21 +115,36 @@ def doubts(sigma_y: Sigma, cube: Cube, observed: Bools, scale: Scale | None = No
 
 
 def _estimated_sigma(
-    y: Floats, observed: Bools, good: Bools, scale: Scale
+    y: Floats, observed: Bools, good: Bools, scale: Scale, detectors: Sequence[str] | None
 ) -> tuple[Floats, list[str]]:
-    """Return the estimated noise std (bands,) on the unit range, 0 for unused bands; and a note."""
-    usable = good & observed.any(axis=(1, 2))
+    """Return the estimated noise std (bands,) on the unit range, 0 for unused bands; and notes.
+
+    Bands without neighbouring pixels take that of the nearest bands of their detector, or of any.
+    """
+    usable = np.flatnonzero(good & observed.any(axis=(1, 2)))
     estimate = noise.estimate(y[usable], observed[usable])
     if not np.isfinite(np.median(estimate.error)):
         raise BadValue(
             "sigma_y = 'auto': too few neighbouring pixels to estimate noise from; give a number"
         )
+    known = np.isfinite(estimate.error)
     sigma = np.zeros(len(y))
     sigma[usable] = estimate.sigma
-    typical, error = np.median(estimate.sigma), np.median(estimate.error)
+    typical, error = np.median(estimate.sigma[known]), np.median(estimate.error[known])
     span = float(np.median(scale.spans))
-    note = (
+    notes = [
         f"sigma_y estimated by {estimate.how}: {typical * span:.3g} ± {error * span:.1g} "
         f"in the median band ({100 * typical:.2g} % of the range)"
-    )
-    return sigma, [note]
+    ]
+    names = np.asarray(["all"] * len(y) if detectors is None else detectors)
+    for band in usable[~known]:
+        alike = known & (names[usable] == names[band])
+        chosen = alike if alike.any() else known
+        sigma[band] = np.interp(band, usable[chosen], estimate.sigma[chosen])
+    if few := usable[~known].tolist():
+        more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
+        notes.append(
+            f"no estimate without 3 × 3 measured pixels in band {', '.join(map(str, few[:SHOWN]))}"
+            f"{more}: sigma_y there is interpolated from other bands"
+        )
+    return sigma, notes

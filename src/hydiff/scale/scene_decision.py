@@ -114,7 +114,9 @@ def _noise_and_basis(
         y -= scale.low  # in place: windows are large
         y /= scale.span
         np.copyto(y, 0.0, where=~observed)
-        sigma, window_notes = noise_level.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+        sigma, window_notes = noise_level.unit_sigma(
+            sigma_y, y, observed, cube.good_bands, scale, cube.detectors
+        )
         if chosen is not None:
             sigma, model_notes = modelled(chosen, sigma)
             window_notes = [*window_notes, *model_notes]
