@@ -81,8 +81,9 @@ def _decide(scene: Scene, room: float) -> Decided:
     scale = detector_scale(pixels, measured, good, cube.detectors)
     fitted = good & scene.observed.some()
     sigma, space, notes = _noise_and_basis(scene, windows[: len(sample)], scale, fitted, sigma_y)
-    part, seen, _ = windows[len(sample) // 2]
-    notes += noise_level.doubts(sigma_y, part, seen, scale)
+    if chosen is None or chosen.facts.uses_sigma:
+        part, seen, _ = windows[len(sample) // 2]
+        notes += noise_level.doubts(sigma_y, part, seen, scale)
     recipe = None if request.recipe is None else dict(request.recipe)
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
