@@ -16,7 +16,7 @@ from hydiff.auto.apply import Decision
 from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
-from hydiff.errors import BadValue, of_type
+from hydiff.errors import BadValue
 from hydiff.gaps import reach, regions, rule
 from hydiff.gaps.detect import detect
 from hydiff.io import axes, uncertainty
@@ -25,6 +25,7 @@ from hydiff.io.marks import marked
 from hydiff.maths.noise_level import Sigma, doubts, sigma_per_band
 from hydiff.methods import DEFAULT, Inpaint, user_code
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
+from hydiff.option_types import of_type
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
 from hydiff.request import (

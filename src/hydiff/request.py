@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 import numpy as np
 
 from hydiff.cube import Nodata
-from hydiff.errors import BadValue, UnknownName, check_seed, need_torch, of_type
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.methods import (
     DEFAULT,
     WITH_WEIGHTS,
@@ -30,6 +30,7 @@ from hydiff.methods import (
     declared,
 )
 from hydiff.methods.settings import settings_dict
+from hydiff.option_types import check_seed, of_type
 
 if TYPE_CHECKING:
     from hydiff.maths.noise_level import Sigma
