@@ -24,6 +24,11 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
     if not isinstance(sigma_y, Mapping):
         return sigma_y
     detectors = set(cube.detectors or ())
+    if not detectors:
+        raise BadValue(
+            f"sigma_y names the detector {next(iter(sigma_y), '')}, and the cube names none: give "
+            "one number, or one per band"
+        )
     for name in sigma_y:
         if name not in detectors:
             raise UnknownName("detector", name, detectors)
