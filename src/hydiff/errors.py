@@ -117,6 +117,16 @@ def need(package: str, extra: str, what: str) -> None:
         raise BadValue(message)
 
 
+def cannot_import(error: Exception) -> BadValue | None:
+    """Return what to say if an error is that a package cannot be imported, or a part of it; None if
+    it is another, or about a part of hydiff."""
+    package = (getattr(error, "name", None) or "").split(".")[0]
+    if not isinstance(error, ImportError) or package in ("", "hydiff"):
+        return None
+    advice = f"pip install --force-reinstall {package}"
+    return BadValue(f"{package}, which this needs, cannot be imported ({error}); {advice}")
+
+
 # parts of messages about a lack of memory: from CUDA, torch on a CPU, threads, the loading of
 # libraries, and SuperLU
 NO_MEMORY = (
