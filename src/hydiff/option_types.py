@@ -19,8 +19,8 @@ FORMS: dict[Any, tuple[str, tuple[type, ...]]] = {
     NoneType: ("None", (NoneType,)),
     tuple: ("several values", (Sequence,)),
     Sequence: ("several numbers", (Sequence,)),
+    object: ("a value", (object,)),
 }
-ANYTHING = ("anything", (object,))
 
 
 def of_type(
@@ -60,7 +60,9 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 def _form(kind: Any) -> tuple[str, tuple[type, ...]]:
     """Return the name and the types of an annotation; any value has one that is no class."""
     form = object if kind is Any else get_origin(kind) or kind
-    return FORMS.get(form) or ((form.__name__, (form,)) if isinstance(form, type) else ANYTHING)
+    return FORMS.get(form) or (
+        (form.__name__, (form,)) if isinstance(form, type) else FORMS[object]
+    )
 
 
 def _is_a(kind: Any, value: Any) -> bool:
