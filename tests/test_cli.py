@@ -353,6 +353,10 @@ REFUSED = {
         ["fill", "damaged.bil", "-o", "x.bil", "--engine", "eager"],
         "hydiff: --engine: settings belong to one method",
     ),
+    "denoising without noise": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--denoise"],
+        "--denoise takes off noise: say how much, or --sigma-y auto",
+    ),
     "a negative seed": (["fill", "damaged.bil", "-o", "x.bil", "--seed=-1"], "--seed -1"),
     "a negative seed of damage": (
         ["simulate", "clean.bil", "-o", "x.bil", "--seed=-1"],

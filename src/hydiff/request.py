@@ -249,7 +249,7 @@ class Request:
 
         A fill calls this once, before it reads its input.
         """
-        from hydiff.auto import BUDGETS
+        from hydiff.auto import BUDGETS, is_noisy
         from hydiff.gaps import reach, rule
         from hydiff.methods.estimate import torch_device
 
@@ -258,6 +258,8 @@ class Request:
         if self.budget not in BUDGETS:
             raise UnknownName("budget", self.budget, BUDGETS)
         _check_sigma(self.sigma_y)
+        if self.denoise and not is_noisy(self.sigma_y):
+            raise BadValue("`denoise=True` takes off noise: say how much, or `sigma_y='auto'`")
         check_seed(self.seed)
         # only the machine that runs the fill can tell whether it has a GPU: no check of "cuda"
         if str(self.device) not in ("auto", "cpu") and not str(self.device).startswith("cuda"):
