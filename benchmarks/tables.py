@@ -1236,6 +1236,7 @@ TABLES = {
     ("benchmarks/results/foresight_unseen.csv", "short"): unseen,
     ("benchmarks/results/usual.csv", ""): as_it_is,
     ("benchmarks/results/missingness.csv", ""): as_it_is,
+    ("benchmarks/results/noise_doubts.csv", ""): as_it_is,
     ("benchmarks/results/auto_time.csv", ""): default_fill,
     ("benchmarks/results/archive.csv", ""): archives,
     ("benchmarks/results/people.csv", ""): people,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
+import command
 import hydiff
 from hydiff import api, request
 from hydiff.auto import BUDGETS
@@ -99,6 +100,38 @@ def test_outside_is_filled_in_arrays_and_kept_in_files(tiny, tmp_path):
     kept = quick_fill(hydiff.read(path))
     assert not kept.filled[:, 1:-1].any() and kept.left["outside the observed pixels"] > 0
     assert quick_fill(hydiff.read(path), outside="fill").filled[:, :, :3].all()
+
+
+def test_a_dead_column_at_the_edge_is_filled_where_other_bands_measured_it(data_dir, tmp_path):
+    """Tiles of a file, and the census, agree."""
+    cube = hydiff.read(data_dir / "native" / "enmap_potsdam_tile_64_0.tif").load()
+    observed = cube.observed()
+    dead = np.zeros(observed.shape, bool)
+    dead[40:43, :, 0] = dead[88:90, :, -1] = dead[150, 0] = True
+    assert observed[dead].all()
+    path = tmp_path / "dead.tif"
+    hydiff.write(replace(cube, values=np.where(dead, cube.nodata, cube.values)), path)
+    result = quick_fill(path)
+    assert np.array_equal(result.filled, dead)
+    tiled = ["fill", path, "-o", tmp_path / "tiled.tif", "--method", "smooth", "--tile", "16"]
+    assert not command.run(*tiled).returncode
+    record = json.loads((tmp_path / "tiled.tif.fill.json").read_text())
+    assert record["entries"]["filled"] == dead.sum()
+    assert "lie outside" not in command.run("mask", path).stdout
+
+
+def test_columns_that_a_detector_does_not_reach_stay_missing(data_dir, tmp_path):
+    """As in EnMAP, whose detectors are shifted against each other, with or without their names."""
+    cube = hydiff.read(data_dir / "native" / "enmap_potsdam_tile_64_0.tif").load()
+    observed = cube.observed()
+    unreached = np.zeros(observed.shape, bool)
+    unreached[:91, :, 0] = unreached[91:, :, -1] = True
+    seen = observed & ~unreached
+    for attrs in ({}, {"detector": ["VNIR"] * 91 + ["SWIR"] * 133}):
+        named = replace(cube, attrs=cube.attrs | attrs)
+        result = quick_fill(named, seen, outside="keep")
+        assert not result.filled.any()
+        assert result.left["outside the observed pixels"] == (unreached & observed).sum()
 
 
 def test_max_gap_leaves_wide_gaps_and_says_so(tiny, stripes):

@@ -6,6 +6,7 @@ The whole journey, and what depends on a process, runs in processes of their own
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from safetensors.torch import save_file
 import command
 import hydiff
 from hydiff.cube import Cube
-from hydiff.io import bundled
+from hydiff.io import bundled, masks
 from test_architecture import HEAVY
 
 HYDIFF = [sys.executable, "-c", "from hydiff.cli import main; main()"]
@@ -99,6 +100,18 @@ def test_the_whole_journey(scene):
     hydiff_("convert", "filled.bil", "filled.tif", cwd=scene)
     back, clean = hydiff.read(scene / "filled.tif"), hydiff.read(scene / "clean.bil")
     np.testing.assert_allclose(back.wavelengths, clean.wavelengths)
+
+
+def test_the_command_that_simulate_names_scores_the_fill(data_dir, tmp_path):
+    """A path with a space, and a file of several cubes."""
+    source = tmp_path / "a scene.mat"
+    source.write_bytes((data_dir / "native" / "paris_data_hs_ms.mat").read_bytes())
+    simulated = hydiff_("simulate", source, "--var", "HSim", "-o", "d.mat", cwd=tmp_path).stdout
+    hydiff_("fill", "d.mat", "-o", "filled.mat", *PLAIN, cwd=tmp_path)
+    _, *words = shlex.split(
+        " ".join(simulated.split()).split("`")[1].replace("FILLED", "filled.mat")
+    )
+    assert "MPSNR" in hydiff_(*words, cwd=tmp_path).stdout
 
 
 def test_a_fill_keeps_the_file_and_adds_its_companions(scene, stripes):
@@ -340,6 +353,10 @@ REFUSED = {
         ["fill", "damaged.bil", "-o", "x.bil", "--engine", "eager"],
         "hydiff: --engine: settings belong to one method",
     ),
+    "denoising without noise": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--denoise"],
+        "--denoise takes off noise: say how much, or --sigma-y auto",
+    ),
     "a negative seed": (["fill", "damaged.bil", "-o", "x.bil", "--seed=-1"], "--seed -1"),
     "a negative seed of damage": (
         ["simulate", "clean.bil", "-o", "x.bil", "--seed=-1"],
@@ -388,6 +405,11 @@ REFUSED = {
         "did you mean 'stripes'",
     ),
     "a truncated file": (["info", "short.bil"], "short.bil"),
+    "a mask for a cube": (["info", "packed.npz"], "--missing packed.npz"),
+    "a detector of a cube that names none": (
+        ["fill", "damaged.bil", "-o", "x.bil", "--sigma-y", "VNIR=1,SWIR=2"],
+        "the cube names none: give one number",
+    ),
     "a file of another kind": (["info", "text.xyz"], "text.xyz"),
     "cubes of different shapes": (["score", "clean.bil", "other.npy"], "shape"),
 }  # fmt: skip
@@ -398,6 +420,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_left(case, scene):
     np.save(scene / "all.npy", np.ones((24, 24), bool))
     np.save(scene / "small.npy", np.ones((5, 7), bool))
     np.save(scene / "other.npy", np.ones((9, 9, 4)))
+    masks.write(np.ones((12, 24, 24), bool), scene / "packed.npz", "missing")
     (scene / "text.xyz").write_text("hello")
     (scene / "short.hdr").write_bytes((scene / "clean.hdr").read_bytes())
     (scene / "short.bil").write_bytes((scene / "clean.bil").read_bytes()[:-100])

@@ -68,6 +68,37 @@ def refused(without: Run, *args: str) -> str:
     return line
 
 
+ONE_LESS = """
+import sys
+sys.modules[sys.argv.pop(1)] = None
+from hydiff.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("rasterio", ["convert", "clean.npy", "clean.tif"]),
+        ("rasterio", ["info", "there.tif"]),
+        ("h5py", ["info", "there.h5"]),
+        ("zarr", ["convert", "clean.npy", "clean.zarr"]),
+        ("matplotlib", ["fill", "damaged.npy", "-o", "of.npz", "--method", "linear", "--report"]),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_named_not_the_file(package, words, scene, tmp_path):
+    for name in ("clean.npy", "damaged.npy"):
+        (tmp_path / name).write_bytes((scene / name).read_bytes())
+    (tmp_path / "there.tif").write_bytes(b"II*\0" + bytes(100))
+    (tmp_path / "there.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    command = [sys.executable, "-c", ONE_LESS, package, *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    last = " ".join(done.stderr.split("hydiff: ")[-1].split())
+    assert last.startswith(f"{package}, which this needs, cannot be imported")
+    assert last.endswith(f"pip install --force-reinstall {package}")
+
+
 @pytest.mark.parametrize(
     "args",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import products
 from hydiff import io
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.errors import BadValue
+from hydiff.gaps import describe
 from hydiff.gaps.rule import suspected
 from hydiff.io import transfer
 from hydiff.io.blocks import sampled
@@ -102,3 +104,7 @@ def test_a_sample_is_searched_in_threads_with_the_same_result() -> None:
     )
     (whole,) = suspected(small)
     assert found.split(" % of ")[0] == whole.split(" % of ")[0]
+    readers.clear()
+    seen, alike = (describe.look(replace(cube, nodata=-9999)) for cube in (stored, small))
+    assert threading.get_ident() not in readers and seen.pop("sample") and not alike.pop("sample")
+    assert seen == alike and seen["missing_share"] == np.mean(np.asarray(small.values) == -9999)

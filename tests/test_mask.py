@@ -12,7 +12,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.io import loadmat
 
 import command
+from hydiff.cube import Cube
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
+from hydiff.gaps import rule
 from hydiff.gaps.census import census, ranges
 from hydiff.gaps.mask import (
     DEFAULT_MISSING,
@@ -98,6 +100,34 @@ def test_outside_of_a_border_and_of_a_corner():
     missing[:, :2] = missing[3:6, 5:7] = True
     assert outside(missing)[1:-1, 0].all(), "one side only"
     assert not outside(missing)[3:6, 5:7].any(), "enclosed"
+
+
+def outside_by_counting(observed, good, detectors):
+    """An entry lies outside if no line joins observed ones across it in its band, unless most good
+    bands with data measured its pixel, some before and some after its band; by detector."""
+    out = np.zeros(observed.shape, bool)
+    usable = good & observed.any(axis=(1, 2))
+    for band in np.flatnonzero(observed.any(axis=(1, 2))):
+        members = [b for b in np.flatnonzero(usable) if detectors[b] == detectors[band]]
+        for r, c in np.argwhere(outside_by_walking(~observed[band])):
+            seen = [b for b in members if observed[b, r, c]]
+            joined = seen and min(seen) < band < max(seen) and 2 * len(seen) > len(members)
+            out[band, r, c] = not joined
+    return out
+
+
+def test_outside_entries_equal_walking_and_counting(rng):
+    for _ in range(150):
+        bands = rng.integers(1, 8)
+        observed = rng.random((bands, *rng.integers(1, 4, 2))) < rng.random()
+        good, detectors = rng.random(bands) < 0.8, rng.choice(["A", "B"], bands, p=[0.8, 0.2])
+        expected = outside_by_counting(observed, good, detectors)
+        cube = Cube(np.where(observed, 1.0, np.nan), good=good, attrs={"detector": detectors})
+        target, left = rule.targets(cube, observed, bad_bands="fill", max_gap=None, outside="keep")
+        empty = ~observed.any(axis=(1, 2), keepdims=True)
+        assert np.array_equal(target, ~(observed | expected | empty))
+        assert left.get("outside the observed pixels", 0) == expected.sum()
+        assert census(observed, good, detectors=detectors).outside == expected.sum()
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
+import command
 import hydiff
-from hydiff.maths import noise
+from hydiff.cube import Cube, unit_scale
+from hydiff.gaps.mask import make_mask
+from hydiff.maths import noise, noise_level
 
 BANDS = 40
 RANK = 3
@@ -216,3 +219,66 @@ def test_auto_says_so_when_it_falls_back():
     result = hydiff.fill(values, method="smooth", sigma_y="auto")
     assert "second differences" in result.notes[0]
     np.testing.assert_allclose(result.sigma_y, SIGMA[:4], rtol=0.1)
+
+
+@pytest.mark.parametrize("detectors", [None, ["A"] * 20 + ["B"] * 20])
+def test_bands_without_neighbouring_pixels_take_the_noise_of_bands_nearby(detectors):
+    sigma = np.where(np.arange(BANDS) < 20, 0.05, 0.15)
+    values = noisy(low_rank(), sigma)
+    sparse = [12, 19, 20]
+    values[sparse, 1:] = np.nan
+    attrs = {} if detectors is None else {"detector": detectors}
+    result = hydiff.fill(Cube(values, attrs=attrs), method="smooth", sigma_y="auto")
+    at_edge = [0.05, 0.15] if detectors else [0.083, 0.117]  # without names, between two levels
+    np.testing.assert_allclose(result.sigma_y[12], 0.05, rtol=0.3)
+    np.testing.assert_allclose(result.sigma_y[[19, 20]], at_edge, rtol=0.3)
+    [note] = [note for note in result.notes if "interpolated from other bands" in note]
+    assert "in band 12, 19, 20:" in note
+
+
+# --- a given std that the values contradict -----------------------------------------------------
+
+
+def of_sentinel2(data_dir, rng):
+    """Crops of all bands or some of the images for training, and gaps of several kinds."""
+    with np.load(data_dir / "train" / "sentinel2.npz") as images:
+        for name in images.files[::2]:
+            image = images[name][: rng.integers(1, 11)].astype(float)
+            top, left = (rng.integers(n - 71) for n in image.shape[1:])
+            values = image[:, top : top + 72, left : left + 72]
+            kind = rng.choice(["stripes", "blobs", "columns"])
+            yield values, np.broadcast_to(make_mask(kind, values.shape, 0.25, rng), values.shape)
+
+
+@pytest.mark.parametrize("std", [0.003, 0.03, 0.1, 0.3])
+def test_a_note_says_that_the_given_noise_is_far_too_large_or_too_small(std, data_dir, rng):
+    """Never where it is true; texture of images at low noise is not taken for noise."""
+    noted = {1.0: [], 2.0: [], 0.5: []}
+    for clean, observed in of_sentinel2(data_dir, rng):
+        sigma = std * unit_scale(clean, observed, np.ones(len(clean), bool)).span
+        values = clean + sigma * rng.standard_normal(clean.shape)
+        for factor, notes in noted.items():
+            cube = Cube(np.where(observed, values, 0))
+            notes.append(bool(noise_level.doubts(factor * sigma, cube, observed)))
+    assert not any(noted[1.0])
+    if std >= 0.03:
+        assert np.mean(noted[2.0]) > 0.7 and np.mean(noted[0.5]) > 0.5
+
+
+def test_the_note_is_that_of_the_whole_cube_and_of_tiles(tmp_path):
+    values = 100 * noisy(low_rank(), SIGMA)
+    values[:, :, 20:23] = np.nan
+    hydiff.write(values.astype("f4"), tmp_path / "in.bsq")
+    for options in ((), ("--tile", "32")):
+        given = ("--sigma-y", "16", "--method", "smooth", "--overwrite", *options)
+        done = command.run("fill", tmp_path / "in.bsq", "-o", tmp_path / "out.bsq", *given)
+        [line] = [line for line in done.stdout.splitlines() if "but the values show" in line]
+        assert "sigma_y is 16 in the median band" in line and "noise of about 8" in line
+        assert "--sigma-y auto takes the estimate" in line
+    for stated in (0.0, "auto", list(100 * SIGMA)):
+        result = hydiff.fill(tmp_path / "in.bsq", sigma_y=stated, method="smooth")
+        assert not [note for note in result.notes if "but the values show" in note]
+    result = hydiff.fill(
+        tmp_path / "in.bsq", sigma_y=[*(0.0,) * 30, *(50.0,) * 10], method="smooth"
+    )
+    assert [note for note in result.notes if "but the values show" in note], "only what is given"

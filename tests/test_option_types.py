@@ -64,6 +64,11 @@ def test_numbers_are_numbers(cube, stripe, name):
         assert name in refused(cube, stripe, name, -1)
 
 
+def test_nan_as_noise_is_refused_in_words(cube, stripe):
+    line = refused(cube, stripe, "sigma_y", float("nan"))
+    assert line.startswith("`sigma_y=nan`: expected a value (Standard deviation of the noise")
+
+
 @pytest.mark.parametrize("name", SWITCHES)
 def test_switches_are_true_or_false(cube, stripe, name):
     for value in NO_SWITCH:

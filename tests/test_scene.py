@@ -233,6 +233,8 @@ def test_what_to_fill_is_what_the_plain_fill_would(rng, tmp_path, outside, max_g
     seen[:3] = seen[0]
     seen[4] = False
     seen[:, :4] = False
+    seen[[0, 2, 3], :, -1] = True
+    seen[1, :, -1] = False  # a dead column at the edge
     cube = Cube(
         np.where(seen, 1.0, np.nan), good=np.array([1, 0, 1, 1, 1, 0]), wavelengths=np.arange(6.0)
     )
@@ -636,6 +638,25 @@ def stop_after(count):
             raise Stopped
 
     return progress
+
+
+def test_an_error_of_a_block_ends_the_fill_while_tiles_are_left(file, tmp_path, monkeypatch):
+    """Blocks of a few rows are blended in threads; the first tile is cut short on the disk."""
+    monkeypatch.setattr(assemble, "BUDGET", 1 << 13)
+    work, done = provenance.tiles_path(tmp_path / "out.bsq"), []
+
+    def progress(step):
+        if step.phase == "tiles" and step.done == 2:
+            first = min(work.glob("*.npy"), key=lambda path: path.stat().st_mtime_ns)
+            first.write_bytes(first.read_bytes()[:200])
+        done.append(step.done)
+        time.sleep(0.05)
+
+    with pytest.raises(ValueError, match="cannot reshape"):
+        execute.fill_file(
+            file, tmp_path / "out.bsq", LINEAR, Limits(PLENTY, tile=16), progress=progress
+        )
+    assert 2 < max(done) < 15
 
 
 @pytest.fixture

@@ -16,15 +16,16 @@ from hydiff.auto.apply import Decision
 from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
-from hydiff.errors import BadValue, of_type
+from hydiff.errors import BadValue
 from hydiff.gaps import reach, regions, rule
 from hydiff.gaps.detect import detect
 from hydiff.io import axes, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
-from hydiff.maths.noise_level import Sigma, sigma_per_band
+from hydiff.maths.noise_level import Sigma, doubts, sigma_per_band
 from hydiff.methods import DEFAULT, Inpaint, user_code
 from hydiff.methods.estimate import Estimate, Job, Progress, estimate
+from hydiff.option_types import of_type
 from hydiff.reference import image_choice
 from hydiff.reference.planes import EVERYWHERE, Reference
 from hydiff.request import (
@@ -86,13 +87,12 @@ def fill(
 
     data: a Cube, a DataArray, a Dataset that contains one, the path of a file, or an array (bands,
         rows, cols).  NaN, Inf and nodata values are missing.
-    observed: mask of the measured entries (True = measured), besides the cube's own rule: an array
-        (rows, cols) or (bands, rows, cols), or a mask file.
+    observed: mask (True = measured) besides the cube's own rule: an array (rows, cols) or (bands,
+        rows, cols), or a mask file.
     missing: mask with the opposite meaning, instead of `observed`.
     axis: "bands first" or "bands last" in an array.  By default the shape of the mask decides, else
         bands come first, and an array that looks like (rows, cols, bands) is refused.
-    method: a name of `hydiff.METHODS`; "auto", which tries several and blends them; or a function
-        with the arguments of a method.
+    method: a name of `hydiff.METHODS` ("auto" tries several and blends them), or your function.
     preset: a named set of settings of the method, such as "fast".
     sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
         with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
@@ -100,15 +100,14 @@ def fill(
         `Result.sigma`: one number, one per band, or an array, a cube or a file of the cube's shape.
     nodata: the value, or values, that mean missing, instead of what the file declares.
     nodata_in: "any" counts every entry with a nodata value as missing, "all" only pixels where all
-        good bands are missing.  By default "all" applies to nodata values that may be measurements
-        because they lie within the range of the other values, "any" to the rest.
+        good bands are; by default "all" where the value lies within the range of the others.
     bad_bands: "fill" fills gaps in bad bands by plain spatial interpolation, "keep" leaves them.
     max_gap: leave entries missing where their gap is wider than this many pixels.
-    outside: "fill" or "keep" missing pixels that no line joins to observed pixels on both sides;
-        the default is "keep" for cubes that were read from files and "fill" for arrays.
+    outside: "fill" or "keep" missing entries that no line joins to observed ones on both sides, in
+        the image or along the bands; the default is "keep" for files and "fill" for arrays.
     fill_clouds: also fill entries that the product withholds but has not lost (clouds in EMIT).
-    region: fill only there: "10:60,20:80" (rows and columns), "xmin,ymin,xmax,ymax" (map
-        coordinates), or the path of a file of polygons.  The whole cube still serves as input.
+    region: fill only there, from the whole cube: "10:60,20:80" (rows and columns),
+        "xmin,ymin,xmax,ymax" (map coordinates), or the path of a file of polygons.
     bands: fill only these bands: "10:40,55" (numbers, from 0) or "900-1000nm".
     buffer: number of pixels by which the missing parts of `observed` or `missing` are widened.
     denoise: with sigma_y > 0, also replace the observed entries of `Result.cube` by the estimate.
@@ -118,16 +117,15 @@ def fill(
     device: "auto" (a GPU if there is one), "cpu" or "cuda", for methods with a network; "cuda"
         also for `smooth`.
     deterministic: give identical bytes on a GPU, at some cost in speed (a CPU always does).
-    checkpoint: file for the state of a learned method, written every half minute and removed at the
-        end; with `resume`, an interrupted run continues from it.
+    checkpoint: file for the state of a learned method until its end; `resume` continues from it.
     budget: effort of the method "auto": "fast", "normal" or "best".
     recipe: decision of an earlier "auto" fill, to be applied without trying methods again:
         `Result.recipe`, or the path of its record.
     no_prior: with the method "auto", do not use the network that was trained on other images.
     max_error: leave entries missing whose expected error exceeds this many standard deviations of
         their band; an error of 1 is no better than the mean of the band.
-    reference: another image of the same place, or several, of any sensor, in any form that `data`
-        can have.  It is used where it improves hidden copies of the gaps; notes say by how much.
+    reference: images of the same place, of any sensor, in any form that `data` can have, used
+        where they improve hidden copies of the gaps; notes say by how much.
     reference_missing: masks of the references, in the same order, True = do not use.
     reference_max_days: refuse a reference taken more than this many days before or after the cube.
     reference_max_shift: refuse a reference displaced by more than this many pixels.
@@ -205,7 +203,9 @@ def plan_cube(
     mask = regions.grown(mask, request.buffer)
     observed, notes = rule.observed_entries(cube, mask, request.nodata, request.nodata_in)
     suspicions = [] if request.detect else rule.suspected(cube, observed, request.nodata)
-    for note in (*notes, *suspicions):
+    models_noise = request.chosen is None or request.chosen.facts.uses_sigma
+    noise_doubts = doubts(request.sigma_y, cube, observed) if models_noise else []
+    for note in (*notes, *suspicions, *noise_doubts):
         say(f"warning: {note}")
     if request.detect:
         for suggestion in detect(np.asarray(cube.values), observed, cube.good):
@@ -237,7 +237,7 @@ def plan_cube(
         why=rule.reasons(cube, observed, request.nodata, request.nodata_in, mask, named),
         left=left,
         limits=limits,
-        notes=[*notes, *suspicions, *reference_notes],
+        notes=[*notes, *suspicions, *noise_doubts, *reference_notes],
         references=references,
         uncertainty=uncertainty.of_input(request.input_uncertainty, cube, observed),
         began=began,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 import numpy as np
 
 from hydiff.cube import Nodata
-from hydiff.errors import BadValue, UnknownName, check_seed, need_torch, of_type
+from hydiff.errors import BadValue, UnknownName, need_torch
 from hydiff.methods import (
     DEFAULT,
     WITH_WEIGHTS,
@@ -30,6 +30,7 @@ from hydiff.methods import (
     declared,
 )
 from hydiff.methods.settings import settings_dict
+from hydiff.option_types import check_seed, of_type
 
 if TYPE_CHECKING:
     from hydiff.maths.noise_level import Sigma
@@ -248,7 +249,7 @@ class Request:
 
         A fill calls this once, before it reads its input.
         """
-        from hydiff.auto import BUDGETS
+        from hydiff.auto import BUDGETS, is_noisy
         from hydiff.gaps import reach, rule
         from hydiff.methods.devices import torch_device
 
@@ -257,6 +258,8 @@ class Request:
         if self.budget not in BUDGETS:
             raise UnknownName("budget", self.budget, BUDGETS)
         _check_sigma(self.sigma_y)
+        if self.denoise and not is_noisy(self.sigma_y):
+            raise BadValue("`denoise=True` takes off noise: say how much, or `sigma_y='auto'`")
         check_seed(self.seed)
         # only the machine that runs the fill can tell whether it has a GPU: no check of "cuda"
         if str(self.device) not in ("auto", "cpu") and not str(self.device).startswith("cuda"):

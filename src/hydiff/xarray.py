@@ -89,7 +89,7 @@ class ArrayAccessor:
         _check_dims(self._array)
         cube = _cube(self._array.compute())
         observed, _ = measured_entries(cube, None, nodata, nodata_in)
-        return census(observed, cube.good)
+        return census(observed, cube.good, detectors=cube.detectors)
 
     def score(self, truth: xr.DataArray, missing: Any = None) -> Scores:
         """Compare this array with the truth, everywhere and on the entries that were missing.

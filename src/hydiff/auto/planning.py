@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,4 +90,5 @@ def gaps(observed: Bools) -> int:
 
 def is_noisy(sigma_y: Sigma) -> bool:
     """Whether the noise is to be estimated, or its standard deviation is above 0 in some band."""
-    return isinstance(sigma_y, str) or bool(np.any(np.asarray(sigma_y, dtype=float) > 0))
+    levels = [*sigma_y.values()] if isinstance(sigma_y, Mapping) else sigma_y
+    return isinstance(levels, str) or bool(np.any(np.asarray(levels, dtype=float) > 0))

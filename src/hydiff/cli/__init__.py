@@ -63,6 +63,9 @@ def main() -> None:
         err.print(f"hydiff: {errors.shell(str(error))}", style="red", markup=False)
         sys.exit(2)
     except Exception as error:
+        if (lacking := errors.cannot_import(error)) is not None:
+            err.print(f"hydiff: {lacking}", style="red", markup=False)
+            sys.exit(2)
         if not errors.is_no_memory(error):
             raise
         why = f" ({error})" if "ended the process" in str(error) else ""

@@ -62,7 +62,7 @@ def mask(
     if stripes or bands:
         doubts.report(cube, observed, stripes, output, overwrite, json_)
         return
-    gaps = census(observed, cube.good)
+    gaps = census(observed, cube.good, detectors=cube.detectors)
     suggestions = _suggestions(cube, observed, only or KINDS)
     for suggestion in suggestions:
         observed = observed & ~suggestion.missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -42,4 +43,5 @@ def simulate(
         io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")
     out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")
-    out.print(f"{mask_file}: the mask, for `hydiff score FILLED {input} --missing {mask_file}`")
+    truth = shlex.join([str(input), *(("--var", var) if var else ()), "--missing", str(mask_file)])
+    out.print(f"{mask_file}: the mask, for `hydiff score FILLED {truth}`")

@@ -6,8 +6,9 @@ Indices of bands, rows and columns count from 0, ranges include both ends, width
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from scipy import ndimage
 
 from hydiff.cube import Bools, Ints
 from hydiff.errors import ShapeMismatch
-from hydiff.gaps.mask import EIGHT, FRAME, Run, band_groups, outside, thickness
+from hydiff.gaps.mask import EIGHT, FRAME, Run, band_groups, thickness
+from hydiff.gaps.spectrum import MeasuredBands, outside_entries
 
 MAX_GAPS = 100  # most gaps that a census lists; its counts include all of them
 
@@ -28,7 +30,7 @@ class Gap:
     cols: Run
     pixels: int
     width: float  # largest thickness, px
-    outside_pixels: int  # those not between observed pixels, see `mask.outside`
+    outside_pixels: int  # those outside the observed entries of a band, see `gaps.spectrum`
     bands: tuple[Run, ...]
 
 
@@ -48,7 +50,7 @@ class Census:
     gaps: tuple[Gap, ...]  # gaps of good bands, largest first, at most MAX_GAPS
     n_gaps: int  # a gap that many bands share counts once
     widest: float  # px; 0 without gaps
-    inside: int  # missing entries between observed pixels, see `mask.outside`
+    inside: int  # missing entries between observed ones, see `gaps.spectrum`
     outside: int  # all other missing entries, except those of empty bands
     full_lines: tuple[int, ...]  # rows that no good band observes
     full_columns: tuple[int, ...]
@@ -68,11 +70,18 @@ class Census:
         return [*_describe_amount(self), *_describe_gaps(self), *_describe_lines(self)]
 
 
-def census(observed: Bools, good: Bools | None = None, *, bands: int | None = None) -> Census:
+def census(
+    observed: Bools,
+    good: Bools | None = None,
+    *,
+    bands: int | None = None,
+    detectors: Sequence[str] | None = None,
+) -> Census:
     """Count and locate the missing entries of a mask.
 
     observed: (bands, rows, cols), or (rows, cols) for `bands` bands (as many as `good`, else 1).
     good: (bands,); bad bands are counted, but not searched for gaps, lines and columns.
+    detectors: (bands,) names, which separate what lies outside the data of each.
     """
     if observed.ndim == 2 and bands is None:
         bands = 1 if good is None else len(good)
@@ -80,15 +89,17 @@ def census(observed: Bools, good: Bools | None = None, *, bands: int | None = No
     n_bands, (rows, cols) = sum(len(members) for members, _ in groups), observed.shape[-2:]
     if good is not None and good.shape != (n_bands,):
         raise ShapeMismatch(f"the mask has {n_bands} bands, good has shape {good.shape}")
+    usable = np.ones(n_bands, bool) if good is None else good
+    measured = cache(partial(MeasuredBands.of, groups, usable, detectors))
     n_missing = np.zeros(n_bands, np.int64)  # missing entries per band
     n_outside = np.zeros(n_bands, np.int64)  # of these, how many lie outside
     gaps: list[Gap] = []
     for members, plane in groups:
         n_missing[members] = np.count_nonzero(~plane)
         if plane.any():
-            outer = outside(~plane)
-            n_outside[members] = np.count_nonzero(outer)
-            gaps += _gaps(~plane, outer, members if good is None else members[good[members]])
+            for of, outer in outside_entries(~plane, members, measured):
+                n_outside[of] = np.count_nonzero(outer)
+                gaps += _gaps(~plane, outer, of[usable[of]])
     gaps.sort(key=lambda gap: (-gap.pixels, gap.rows, gap.cols, gap.bands))
     empty = np.flatnonzero(n_missing == rows * cols)
     return Census(
@@ -211,7 +222,7 @@ def _describe_gaps(c: Census) -> Iterator[str]:
         yield f"{c.n_gaps:,} gap{'s' * (c.n_gaps > 1)}, widest {c.widest:.0f} px"
     if c.outside:
         yield (
-            f"{c.outside:,} missing entries lie outside: no line joins observed pixels "
+            f"{c.outside:,} missing entries lie outside: no line joins observed entries "
             f"across them; {c.inside:,} lie inside"
         )
 

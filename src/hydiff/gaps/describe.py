@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from hydiff.flags import shares
 from hydiff.gaps import rule
 from hydiff.gaps.census import ranges
 from hydiff.io import provenance, quality
-from hydiff.io.blocks import sampled
+from hydiff.io.blocks import Block, sampled
 from hydiff.io.headers import FIELDS, LAYOUT, canonical, notes
+from hydiff.io.threads import in_threads
 from hydiff.mark import Mark, bounded
 
 UNNAMED = ("unnamed", "unknown", "")  # as GDAL and others call a CRS that has no name
@@ -58,26 +60,30 @@ def facts(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> di
 
 def look(cube: Cube, nodata: Nodata = None, nodata_in: str | None = None) -> dict[str, Any]:
     """Return the missing share, and the range of the observed values, of the cube or a sample."""
-    missing = withheld = entries = n_spared = 0
-    low, high = np.inf, -np.inf
     whole = rule.counted_whole(cube, nodata, nodata_in)
-    blocks, sample = sampled(cube, deep=bool(whole))
-    for bands, rows, cols in blocks:
-        values = np.asarray(cube.values[bands, rows, cols])
+    places, sample = sampled(cube, deep=bool(whole))
+
+    def counts_and_ends(place: Block) -> tuple[list[int], list[float]]:
+        """Return counts of the entries of a block and the ends of its observed values."""
+        bands, rows, cols = place
+        values = np.asarray(cube.values[place])
         measured = cube.observed_in(values, nodata, rows, cols, bands, whole=whole)
-        n_spared += int((equals_any(values, whole) & measured).sum()) if whole else 0
-        missing, entries = missing + int((~measured).sum()), entries + measured.size
-        withheld += int(cube.withheld_in(values).sum())
-        if measured.any():
-            low = min(low, values[measured].min())
-            high = max(high, values[measured].max())
+        spared = int((equals_any(values, whole) & measured).sum()) if whole else 0
+        withheld = int(cube.withheld_in(values).sum())
+        seen = values[measured]
+        ends = [float(seen.min()), float(seen.max())] if len(seen) else []
+        return [measured.size, measured.size - len(seen), withheld, spared], ends
+
+    counts, ends = zip(*in_threads(counts_and_ends, places), strict=True)
+    entries, missing, withheld, n_spared = np.sum(counts, axis=0).tolist()
+    observed = list(chain(*ends))
     return {
         "sample": sample,
         "notes": rule.spared_note(whole, n_spared),
         "missing_share": missing / entries,
         "withheld_share": withheld / entries,
-        "minimum": None if missing == entries else float(low),
-        "maximum": None if missing == entries else float(high),
+        "minimum": min(observed, default=None),
+        "maximum": max(observed, default=None),
     }
 
 

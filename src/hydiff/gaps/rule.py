@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -24,10 +25,9 @@ from hydiff.cube import (
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import mask, undeclared
 from hydiff.gaps.regions import Selection
+from hydiff.gaps.spectrum import MeasuredBands, outside_entries
 from hydiff.io.blocks import Block, blocks, sampled
 from hydiff.io.threads import in_threads
-
-Reason = tuple[str, Bools]  # why pixels (rows, cols) are left, and which
 
 NOTHING = "every entry is missing: there is nothing to fill from; check `nodata=` and the mask"
 WITHHELD = "screened for clouds, not lost"  # this and the next two: why entries stay missing
@@ -223,7 +223,9 @@ def targets(
             n_left[reason] = count
             target &= ~entries
     lost = lost_detectors(observed, cube.good_bands, cube.detectors)
-    for bands, plane in mask.band_groups(observed):
+    groups = mask.band_groups(observed)
+    measured = cache(partial(MeasuredBands.of, groups, cube.good_bands, cube.detectors))
+    for bands, plane in groups:
         missing = ~plane
         if missing.all():
             for reason, lost_bands in lost.items():
@@ -232,8 +234,8 @@ def targets(
         elif missing.any():
             if bad_bands == "keep":
                 leave(BAD_BAND, bands[~cube.good_bands[bands]], missing)
-            for reason, pixels in unfilled_pixels(missing, max_gap, outside):
-                leave(reason, bands, pixels)
+            for where in unfilled(missing, bands, measured, max_gap, outside):
+                leave(*where)
     return target, n_left
 
 
@@ -262,12 +264,22 @@ def check_choices(bad_bands: str, max_gap: float | None, outside: str) -> None:
         raise BadValue(f"`max_gap={max_gap:g}`: expected a width in pixels above 0")
 
 
-def unfilled_pixels(missing: Bools, max_gap: float | None, outside: str) -> Iterator[Reason]:
-    """Yield (reason, pixels (rows, cols)) to leave because of where they lie in a gap."""
+def unfilled(
+    missing: Bools,
+    bands: Ints,
+    measured: Callable[[], MeasuredBands],
+    max_gap: float | None,
+    outside: str,
+) -> Iterator[tuple[str, Ints, Bools]]:
+    """Yield (reason, bands, pixels (rows, cols)) to leave because of where they lie in a gap.
+
+    missing: (rows, cols) of `bands`.
+    """
     if outside == "keep":
-        yield "outside the observed pixels", mask.outside(missing)
+        for members, pixels in outside_entries(missing, bands, measured):
+            yield "outside the observed pixels", members, pixels
     if max_gap is not None:
-        yield f"gap wider than {max_gap:g} pixels", mask.thickness(missing) > max_gap
+        yield f"gap wider than {max_gap:g} pixels", bands, mask.thickness(missing) > max_gap
 
 
 def lost_detectors(

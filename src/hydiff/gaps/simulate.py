@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
-from hydiff.errors import BadValue, check_seed, need_torch, of_type
+from hydiff.errors import BadValue, need_torch
 from hydiff.gaps import mask
 from hydiff.gaps.rule import into_dtype, observed_entries
+from hydiff.option_types import check_seed, of_type
 
 
 def simulate(

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from hydiff.cube import Bools, Cube
-from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName, of_type
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.flags import MASK
 from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
@@ -26,6 +26,7 @@ from hydiff.io.parsing import native, parsing
 from hydiff.io.regular import advice, is_there
 from hydiff.io.sidecar import FIELDS, plain
 from hydiff.io.staging import lines_held, output_file, staged
+from hydiff.option_types import of_type
 
 __all__ = [
     "FORMATS",
@@ -157,12 +158,11 @@ def write_into(cube: Cube, path: Path, before: Cube | None = None) -> list[Path]
 def refuse_unmarked(cube: Cube, path: Path, unmarked: bool) -> None:
     """Raise BadValue if the file could not record that it is filled, unless `unmarked` is True."""
     keeps_mark = _module(format_for(cube, path)).keeps_mark(cube.path, path)
-    if of_type("unmarked", unmarked, bool) or keeps_mark:
-        return
-    raise BadValue(
-        f"{path}: its format has no place to say that it is filled, so it would pass for a "
-        f"measurement; name it {path.stem}.npz, or allow it with `unmarked=True`"
-    )
+    if not (of_type("unmarked", unmarked, bool) or keeps_mark):
+        raise BadValue(
+            f"{path}: its format has no place to say that it is filled, so it would pass for a "
+            f"measurement; name it {path.stem}.npz, or allow it with `unmarked=True`"
+        )
 
 
 def read_mask(

@@ -183,6 +183,12 @@ def _read_npy(path: Path, axis: str | None = None) -> Cube:
 def _read_npz(path: Path, var: str | None, axis: str | None = None) -> Cube:
     """Open an array of an .npz, which is loaded when it is first indexed."""
     headers = members(path)
+    for name in ("missing", "observed"):
+        if var is None and headers.keys() == {name, "bands"}:  # see `io.masks`
+            raise CubeFormatError(
+                f"{path}: a mask of the {name} entries, packed to bits, where a cube is expected; "
+                f"give it as `{name}={path}`"
+            )
     numeric = {name: shape for name, (shape, dtype) in headers.items() if dtype.kind in "biuf"}
     if var in headers and var not in numeric:
         _check_plain(headers[var][1], path)

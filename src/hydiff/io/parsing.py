@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.errors import BadValue, CubeFormatError, HydiffError, is_no_memory
+from hydiff.errors import BadValue, CubeFormatError, HydiffError, cannot_import, is_no_memory
 
 ASSUMED_MEMORY = 8e9  # bytes, on systems that do not say what they have
 LARGEST_CHUNK = 512 << 20  # bytes
@@ -34,6 +34,8 @@ def parsing(
                 f"{path}: not enough memory for what it says it holds ({first_line(error)}); if "
                 "that is true, free some memory or cut the file into parts"
             ) from error
+        if (lacking := cannot_import(error)) is not None:  # which says nothing of the file
+            raise lacking from error
         raise CubeFormatError(
             f"{path}: expected {what}, but it cannot be read as one ({first_line(error)}); {advice}"
         ) from error

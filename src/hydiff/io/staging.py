@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from hydiff.errors import OutputError, of_type
+from hydiff.errors import OutputError
 from hydiff.io.beside import described_by
 from hydiff.io.envi import DATA_SUFFIXES, header_names
 from hydiff.io.parsing import first_line
 from hydiff.io.regular import exists
 from hydiff.io.threads import at_once
 from hydiff.io.tiff import is_tiff
+from hydiff.option_types import of_type
 
 REASONS = {
     errno.EACCES: "permission denied; choose a folder you may write to",

@@ -15,13 +15,14 @@ import numpy as np
 
 from hydiff import io
 from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
-from hydiff.errors import BadValue, ShapeMismatch, of_type
+from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
 from hydiff.io import npz
 from hydiff.io.blocks import blocks
 from hydiff.io.headers import scaling
 from hydiff.io.parsing import check_real, parsing
 from hydiff.io.regular import exists, is_there
+from hydiff.option_types import of_type
 
 MEASURAND = "the noise-free value at a missing entry, relative to the calibration of this product"
 LISTS = (".txt", ".csv")  # one number per band

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from hydiff.errors import BadValue, check_seed
+from hydiff.errors import BadValue
 from hydiff.learn.dead_leaves import SIDE
 from hydiff.learn.plane_network import MIDDLE, PlaneNetwork, corrected
 from hydiff.learn.prior_weights import WIDEST
 from hydiff.learn.training_planes import SMALLEST_SIDE, Batch, Images, Pool, Shelf, batch_of
+from hydiff.option_types import check_seed
 
 FLOOR = 0.02  # added to a relative error: no single plane can dominate the loss
 KEEP = 0.999  # largest weight of the past in the running mean of the network's weights

@@ -137,3 +137,28 @@ def _robust_std(differences: Floats) -> tuple[float, float]:
         return 0.0, float("inf")
     sigma = ROBUST * float(np.median(np.abs(differences)))
     return sigma, sigma / np.sqrt(max(len(differences) / TAPS, 1))
+
+
+def white_std(values: Floats, observed: Bools) -> Floats:
+    """(bands,) std of the part of each band that is noise for sure; 0 where too few pixels show it.
+
+    White noise has a quarter of its variance in means of 2 × 2 pixels.  The texture of an image is
+    as strong in such means as in single pixels, or stronger.  One standard error is taken off.
+
+    values, observed: (bands, rows, cols).
+    """
+    if min(values.shape[1:]) < 2:
+        return np.zeros(len(values))
+    of_four = np.lib.stride_tricks.sliding_window_view
+    apart = [np.s_[i::2, j::2] for i in (0, 1) for j in (0, 1)]  # means that share no pixel
+    lost = np.zeros(len(values))
+    for band, (plane, seen) in enumerate(zip(values, observed, strict=True)):
+        means = of_four(plane, (2, 2)).mean((2, 3))
+        whole: Bools = np.asarray(of_four(seen, (2, 2)).all((2, 3)))
+        coarse = np.concatenate([_differences(means[None, *at], whole[at])[0] for at in apart])
+        if len(coarse):
+            fine, error = _robust_std(_differences(plane[None], seen)[0])
+            std, coarse_error = _robust_std(coarse)
+            off = np.hypot(2 * fine * error, 2 * std * coarse_error * np.sqrt(len(apart)))
+            lost[band] = fine**2 - std**2 - off
+    return np.sqrt(np.maximum(lost, 0.0) * 4 / 3)

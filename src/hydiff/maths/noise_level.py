@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from hydiff.cube import Array, Bools, Cube, Floats, Scale
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, detector_scale
 from hydiff.errors import BadValue, ShapeMismatch, UnknownName
 from hydiff.maths import noise
 
 # one number, one per band, by detector; a share such as "5%", or "auto"
 Sigma = float | str | Sequence[float] | Array | Mapping[str, float]
+WRONG = 1.5  # factor between a given and an estimated std from which there is a note
+SHOWN = 8  # most bands that a note lists
+SIDE = 192  # px of the middle of a cube where a given std is compared with an estimate
 LARGEST = 10.0  # on the unit range; a larger value is taken for a mistake of units
 
 
@@ -21,6 +24,11 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
     if not isinstance(sigma_y, Mapping):
         return sigma_y
     detectors = set(cube.detectors or ())
+    if not detectors:
+        raise BadValue(
+            f"sigma_y names the detector {next(iter(sigma_y), '')}, and the cube names none: give "
+            "one number, or one per band"
+        )
     for name in sigma_y:
         if name not in detectors:
             raise UnknownName("detector", name, detectors)
@@ -30,15 +38,21 @@ def sigma_per_band(sigma_y: Sigma, cube: Cube) -> Any:
 
 
 def unit_sigma(
-    sigma_y: Sigma, y: Floats, observed: Bools, good: Bools, scale: Scale
+    sigma_y: Sigma,
+    y: Floats,
+    observed: Bools,
+    good: Bools,
+    scale: Scale,
+    detectors: Sequence[str] | None = None,
 ) -> tuple[Floats, list[str]]:
     """Return the noise std of each band (bands,) on the unit range, and notes about it.
 
     sigma_y: one number or one per band, in the cube's unit; a share such as "5%"; or "auto".
+    detectors: (bands,) names, for "auto".
     """
     bands = len(y)
     if isinstance(sigma_y, str) and sigma_y == "auto":
-        return _estimated_sigma(y, observed, good, scale)
+        return _estimated_sigma(y, observed, good, scale, detectors)
     try:
         if isinstance(sigma_y, str) and sigma_y.endswith("%"):
             numbers = sigma = np.asarray(float(sigma_y[:-1]) / 100)
@@ -63,22 +77,79 @@ def unit_sigma(
     return np.broadcast_to(sigma, (bands,)).copy(), []
 
 
+def doubts(sigma_y: Sigma, cube: Cube, observed: Bools, scale: Scale | None = None) -> list[str]:
+    """Return a note if most bands show much less noise than is given, or much more; else [].
+
+    Fine texture counts as noise in an estimate: too little is given only where the part of the
+    noise that texture cannot explain exceeds it.  The middle of a large cube is looked at.
+    observed: (bands, rows, cols), True = measured.  scale: that of the cube by default.
+    """
+    given_std = sigma_per_band(sigma_y, cube)
+    if given_std == "auto" if isinstance(given_std, str) else not np.any(given_std):
+        return []
+    if scale is None:
+        values = np.asarray(cube.values)
+        scale = detector_scale(values, observed, cube.good_bands, cube.detectors)
+    middle = [slice(max(0, (n - SIDE) // 2), (n + SIDE) // 2) for n in cube.shape[1:]]
+    seen = observed[:, *middle]
+    y = scale.to_unit(np.array(cube.values[:, *middle], np.float64))
+    np.copyto(y, 0.0, where=~seen)
+    sigma, _ = unit_sigma(given_std, y, seen, cube.good_bands, scale)
+    usable = cube.good_bands & seen.any(axis=(1, 2))
+    if not sigma[usable].any():
+        return []
+    estimate = noise.estimate(y[usable], seen[usable])
+    tested = (sigma[usable] > 0) & np.isfinite(estimate.error)
+    bands = np.flatnonzero(usable)[tested]
+    given, found, error = sigma[bands], estimate.sigma[tested], estimate.error[tested]
+    most = len(bands) / 2
+    too_large = np.sum(given > WRONG * (found + 2 * error)) > most
+    small = WRONG * given < found - 2 * error
+    if not too_large:
+        if not np.sum(small) > most:
+            return []
+        if not np.sum(small & (given < noise.white_std(y[bands], seen[bands]))) > most:
+            return []
+    spans = np.broadcast_to(scale.spans, len(y))[bands]
+    stated, shown, off = (np.median(std * spans) for std in (given, found, error))
+    return [
+        f"sigma_y is {stated:.3g} in the median band, but the values show noise of about "
+        f"{shown:.3g} ± {off:.1g} ({estimate.how}): error bars will not hold; "
+        "`sigma_y='auto'` takes the estimate"
+    ]
+
+
 def _estimated_sigma(
-    y: Floats, observed: Bools, good: Bools, scale: Scale
+    y: Floats, observed: Bools, good: Bools, scale: Scale, detectors: Sequence[str] | None
 ) -> tuple[Floats, list[str]]:
-    """Return the estimated noise std (bands,) on the unit range, 0 for unused bands; and a note."""
-    usable = good & observed.any(axis=(1, 2))
+    """Return the estimated noise std (bands,) on the unit range, 0 for unused bands; and notes.
+
+    Bands without neighbouring pixels take that of the nearest bands of their detector, or of any.
+    """
+    usable = np.flatnonzero(good & observed.any(axis=(1, 2)))
     estimate = noise.estimate(y[usable], observed[usable])
     if not np.isfinite(np.median(estimate.error)):
         raise BadValue(
             "sigma_y = 'auto': too few neighbouring pixels to estimate noise from; give a number"
         )
+    known = np.isfinite(estimate.error)
     sigma = np.zeros(len(y))
     sigma[usable] = estimate.sigma
-    typical, error = np.median(estimate.sigma), np.median(estimate.error)
+    typical, error = np.median(estimate.sigma[known]), np.median(estimate.error[known])
     span = float(np.median(scale.spans))
-    note = (
+    notes = [
         f"sigma_y estimated by {estimate.how}: {typical * span:.3g} ± {error * span:.1g} "
         f"in the median band ({100 * typical:.2g} % of the range)"
-    )
-    return sigma, [note]
+    ]
+    names = np.asarray(["all"] * len(y) if detectors is None else detectors)
+    for band in usable[~known]:
+        alike = known & (names[usable] == names[band])
+        chosen = alike if alike.any() else known
+        sigma[band] = np.interp(band, usable[chosen], estimate.sigma[chosen])
+    if few := usable[~known].tolist():
+        more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
+        notes.append(
+            f"no estimate without 3 × 3 measured pixels in band {', '.join(map(str, few[:SHOWN]))}"
+            f"{more}: sigma_y there is interpolated from other bands"
+        )
+    return sigma, notes

@@ -242,7 +242,7 @@ def _tasks(
     y = np.subtract(values, scale.low, dtype=np.float64, order="C")
     y /= scale.span
     np.copyto(y, 0.0, where=~observed)
-    sigma, notes = unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+    sigma, notes = unit_sigma(sigma_y, y, observed, cube.good_bands, scale, cube.detectors)
     measured = observed.any(axis=(1, 2))
     good, bad = measured & cube.good_bands, measured & ~cube.good_bands
     tasks = []

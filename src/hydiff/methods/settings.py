@@ -11,7 +11,8 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from hydiff.errors import BadValue, UnknownName, of_type
+from hydiff.errors import BadValue, UnknownName
+from hydiff.option_types import of_type
 
 IN_JSON = (str, int, float, list, tuple, dict, NoneType)
 LARGEST = 1e9  # a larger number is a mistake, and some would never end

@@ -115,7 +115,10 @@ class Assembly:
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, tile: Tile) -> None:
-        """Register a finished tile, and start the blocks that waited for no other."""
+        """Register a finished tile, and start the blocks that waited for no other.
+
+        Raises the error of a block that failed meanwhile.
+        """
         self._kept[self.scene.planned.index(tile)] = kept = _kept(self.scene, tile)
         if kept.bars and self._sigma is None:
             self._sigma = self._layer("sigma", np.float64)
@@ -124,6 +127,9 @@ class Assembly:
         ready = [rows for rows, pending in self._waiting if not pending]
         self._waiting = [(rows, pending) for rows, pending in self._waiting if pending]
         self._running += [self._pool.submit(self._put, rows) for rows in ready]
+        for future in self._running:
+            if future.done():
+                future.result()
 
     def entries(self, complete: bool) -> FilledEntries:
         """Return the filled entries and their layers, after all tiles were added.

@@ -6,7 +6,8 @@ import math
 import mmap
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -19,6 +20,7 @@ from hydiff.errors import NothingObserved
 from hydiff.gaps import regions, rule
 from hydiff.gaps.mask import thickness
 from hydiff.gaps.reach import extremes
+from hydiff.gaps.spectrum import MeasuredBands
 from hydiff.io.blocks import Block, blocks
 from hydiff.io.threads import in_threads
 from hydiff.request import Request
@@ -143,6 +145,13 @@ class Bits(NamedTuple):
         for band in np.flatnonzero(bands):
             packed |= self.packed(int(band))
         return np.unpackbits(packed, axis=-1, count=self.shape[2]).view(bool)
+
+    def band_groups(self) -> Iterator[tuple[Ints, Bools]]:
+        """Yield the bands that share a mask, and this mask (rows, cols)."""
+        groups: dict[bytes, list[int]] = {}
+        for band in range(self.shape[0]):
+            groups.setdefault(blake2b(self.packed(band).data).digest(), []).append(band)
+        return ((np.array(members), self.plane(members[0])) for members in groups.values())
 
     def counts(self) -> Ints:
         """(bands,) number of True entries; the padding bits at the end of a row are always 0."""
@@ -290,18 +299,19 @@ def aims(
     """
     good, has_observed = cube.good_bands, observed.some()
     lost = rule.lost_detectors(has_observed[:, None, None], good, cube.detectors)
+    measured = cache(lambda: MeasuredBands.of(observed.band_groups(), good, cube.detectors))
     target = Bits(work / "target.bits", cube.shape).empty()
     width = np.zeros(cube.shape[1:])
     left: Counter[str] = Counter()
     withheld = None if request.fill_clouds else withheld
     selection = regions.selection_of(cube, request.region, request.bands)
     planes = [bits for bits in (observed, withheld) if bits is not None]
-    last_digest, gaps = b"", Gaps(np.zeros(0, bool), np.zeros(0, bool), 0, 0)
+    last, gaps = ("", b""), Gaps(np.zeros(0, bool), np.zeros(0, bool), 0, 0)
     for band in range(cube.bands):
         digest = blake2b(b"".join(bits.packed(band).tobytes() for bits in planes)).digest()
-        if digest != last_digest:
+        if (of := (cube.detectors[band] if cube.detectors else "", digest)) != last:
             screened = withheld and withheld.plane(band)
-            last_digest, gaps = digest, _gaps(~observed.plane(band), screened, selection.pixels)
+            last, gaps = of, _gaps(~observed.plane(band), screened, selection.pixels)
         left[rule.WITHHELD] += gaps.screened
         left[regions.ELSEWHERE] += gaps.elsewhere
         if selection.bands is not None and not selection.bands[band]:
@@ -319,7 +329,7 @@ def aims(
         if not gaps.wanted.any():
             continue
         if gaps.aimed is None:
-            gaps = _aimed(gaps, request)
+            gaps = _aimed(gaps, np.array([band]), measured, request)
             np.maximum(width, thickness(gaps.missing), out=width, where=gaps.aimed)
         left.update(gaps.left)
         target.put(slice(band, band + 1), slice(0, cube.shape[1]), np.asarray(gaps.aimed)[None])
@@ -348,10 +358,13 @@ def _gaps(missing: Bools, screened: Bools | None, region: Bools | None) -> Gaps:
     return Gaps(missing, wanted, withheld, int((lost & ~wanted).sum()))
 
 
-def _aimed(gaps: Gaps, request: Request) -> Gaps:
-    """Return the gaps with the pixels to fill, and counts of those left by max_gap or outside."""
-    aimed, left = gaps.wanted.copy(), Counter[str]()
-    for reason, pixels in rule.unfilled_pixels(gaps.missing, request.max_gap, request.outside):
+def _aimed(gaps: Gaps, band: Ints, measured: Callable[[], MeasuredBands], request: Request) -> Gaps:
+    """Return the gaps with the pixels to fill, and counts of those left by max_gap or outside.
+
+    band: (1,) one of the adjacent bands with these gaps.
+    """
+    aimed, left, choice = gaps.wanted.copy(), Counter[str](), (request.max_gap, request.outside)
+    for reason, _, pixels in rule.unfilled(gaps.missing, band, measured, *choice):
         left[reason] += int((aimed & pixels).sum())
         aimed &= ~pixels
     return gaps._replace(aimed=aimed, left=left)

@@ -18,7 +18,8 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,8 +161,9 @@ def fill_tiles(
     why = assemble.reasons_of(scene, plan.mask, plan.named)
     with assemble.Assembly(scene, plan.request.nodata, product, why) as assembly:
         tag = fingerprint(asdict(belongs), decided.recipe)
-        for filled_tile in _run_tiles(scene, tag, run, progress, room >= early.AMPLE):
-            assembly.add(filled_tile)
+        with closing(_run_tiles(scene, tag, run, progress, room >= early.AMPLE)) as finished:
+            for filled_tile in finished:
+                assembly.add(filled_tile)
         if progress is not None:
             progress(Step(len(scene.planned), len(scene.planned) + 1, None, phase="writing"))
         outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
@@ -275,7 +277,7 @@ def preview(plan: FilePlan, begin: Begin = ignore) -> dict[str, Any]:
 
 def _run_tiles(
     scene: Scene, belongs: str, run: Run, progress: Progress, at_once: bool
-) -> Iterator[Tile]:
+) -> Generator[Tile]:
     """Fill the tiles that are not on disk yet, and yield all tiles; raise the first error.
 
     belongs: fingerprint of the scene's inputs and decision.  at_once: yield each tile as soon as it

@@ -83,6 +83,9 @@ def _decide(scene: Scene, room: float, helpers: Processes | None) -> Decided:
     scale = detector_scale(pixels, measured, good, cube.detectors)
     fitted = good & scene.observed.some()
     sigma, space, notes = _noise_and_basis(scene, windows[: len(sample)], scale, fitted, sigma_y)
+    if chosen is None or chosen.facts.uses_sigma:
+        part, seen, _ = windows[len(sample) // 2]
+        notes += noise_level.doubts(sigma_y, part, seen, scale)
     recipe = None if request.recipe is None else dict(request.recipe)
     if recipe is not None:
         notes += auto.note_of_origin(recipe, scene.content)
@@ -114,7 +117,9 @@ def _noise_and_basis(
         y -= scale.low  # in place: windows are large
         y /= scale.span
         np.copyto(y, 0.0, where=~observed)
-        sigma, window_notes = noise_level.unit_sigma(sigma_y, y, observed, cube.good_bands, scale)
+        sigma, window_notes = noise_level.unit_sigma(
+            sigma_y, y, observed, cube.good_bands, scale, cube.detectors
+        )
         if chosen is not None:
             sigma, model_notes = modelled(chosen, sigma)
             window_notes = [*window_notes, *model_notes]

@@ -17,9 +17,10 @@ import numpy as np
 from scipy import special
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.errors import BadValue, HydiffError, ShapeMismatch, check_seed, of_type
+from hydiff.errors import BadValue, HydiffError, ShapeMismatch
 from hydiff.gaps.regions import chosen_bands
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES
+from hydiff.option_types import check_seed, of_type
 from hydiff.result import Result
 from hydiff.uncertainty.expression import parsed
 from hydiff.uncertainty.linear import Weights, variances

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
-from hydiff.errors import BadValue, check_seed
+from hydiff.errors import BadValue
 from hydiff.gaps.rule import into_dtype
 from hydiff.maths.gaussian import patterns
+from hydiff.option_types import check_seed
 from hydiff.uncertainty import error_model
 from hydiff.uncertainty.draws import (
     Systems,
