@@ -201,6 +201,17 @@ def granules(rows):
         yield line(device, f"`{r['options']}`, .{r['format']}", seconds, *each, *own)
 
 
+def granules_on_gpus(rows):
+    """GPUs down, simulated from one: workers share the tiles of a granule, nodes whole granules."""
+    [r] = [r for r in rows if "NVIDIA" in r["device"]]
+    apart = sum(float(r[f"{name}_s"]) for name in ("masks", "decision", "writing"))
+    yield line("GPUs", "s a granule, tiles shared", "h for 1,000")
+    yield rule(3)
+    for count in (1, 2, 4, 8):
+        alone = apart + float(r["tiles_s"]) / count
+        yield line(str(count), f"{alone:.0f}", f"{1000 * float(r['seconds']) / count / 3600:.1f}")
+
+
 def speed_beside(rows):
     yield line(
         "fits side by side", "ms a step and cube", "seconds a cube", "throughput", "peak GiB"
@@ -1178,6 +1189,7 @@ TABLES = {
     ("benchmarks/results/speed.csv", "engines"): speed_engines,
     ("benchmarks/results/startup.csv", ""): startup,
     ("benchmarks/results/granule.csv", ""): granules,
+    ("benchmarks/results/granule.csv", "gpus"): granules_on_gpus,
     ("benchmarks/results/speed.csv", "beside"): speed_beside,
     ("benchmarks/results/cpu.csv", ""): cpu,
     ("benchmarks/results/growth.csv", ""): growth,
