@@ -14,7 +14,7 @@ import hydiff
 from conftest import prior_weights as weights
 from hydiff import auto
 from hydiff.auto import blend, candidates, folds, planning
-from hydiff.cube import as_cube
+from hydiff.cube import Cube, as_cube
 from hydiff.errors import BadValue, UnknownName
 from hydiff.flags import PRIOR
 from hydiff.gaps.mask import make_mask
@@ -22,6 +22,9 @@ from hydiff.learn import prior_weights
 from hydiff.methods import tuned as module
 from hydiff.methods.anchored import Anchored, anchored
 from hydiff.methods.estimate import Job
+from hydiff.request import Request
+from hydiff.scale import execute
+from hydiff.scale.layout import Limits
 
 SHAPE = (5, 20, 24)
 FEW = {"steps": 3, "examples": 1, "start": "prior", "size": "small", "device": "cpu"}
@@ -205,8 +208,8 @@ ANCHORED = candidates.Candidate("anchored", "anchored", {"steps": 2}, crossfit=T
 def budget(monkeypatch):
     """Of a CPU, with what a GPU has time for."""
     tried = candidates.Budget((candidates.SMOOTH, TUNED), 3, 2)
-    monkeypatch.setattr(candidates, "budget_of", lambda *_: tried)
-    monkeypatch.setattr(auto, "budget_of", lambda *_: tried)
+    monkeypatch.setattr(candidates, "budget_of", lambda *_, **__: tried)
+    monkeypatch.setattr(auto, "budget_of", lambda *_, **__: tried)
 
 
 @pytest.mark.usefixtures("budget")
@@ -235,7 +238,7 @@ def test_the_share_of_a_tuned_network_is_that_of_the_network_before(scene, gaps,
     tuned = hydiff.fill(scene, gaps, device="cpu").recipe
     untuned = TUNED.untuned
     tried = candidates.Budget((candidates.SMOOTH, untuned), 3, 2)
-    monkeypatch.setattr(auto, "budget_of", lambda *_: tried)
+    monkeypatch.setattr(auto, "budget_of", lambda *_, **__: tried)
     before = hydiff.fill(scene, gaps, device="cpu").recipe
     assert untuned.settings == {"size": "small", "symmetries": 8} and untuned.name == "prior"
     np.testing.assert_allclose(tuned["weights"], before["weights"], atol=1e-4)
@@ -279,10 +282,10 @@ def test_noise_and_budgets_decide_who_is_tried_on_a_gpu(packaged, monkeypatch):
 
     assert names("fast") == ["prior"]
     assert names("normal") == ["tuned prior"]
-    assert names("normal", noisy=True) == ["prior"]
+    assert names("normal", tune=False) == ["prior"]
     assert names("normal", prior=False) == ["anchored (800 steps)"]
     assert names("best") == ["anchored (800 steps)", "tuned prior"]
-    assert names("best", noisy=True) == ["anchored (800 steps)", "prior"]
+    assert names("best", tune=False) == ["anchored (800 steps)", "prior"]
 
 
 def test_where_tuning_is_not_possible_the_network_is_used_as_it_is(scene, gaps, monkeypatch):
@@ -297,3 +300,20 @@ def test_where_tuning_is_not_possible_the_network_is_used_as_it_is(scene, gaps, 
     plan = planning.plan_trials([window], 0.0, budget, 0)
     assert list(plan.candidates) == [candidates.SMOOTH, TUNED.untuned]
     assert "no network learned" in plan.note
+
+
+@pytest.mark.parametrize(("budget", "tuned"), [("normal", False), ("best", True)])
+def test_by_tiles_only_best_has_time_to_tune(scene, gaps, tmp_path, monkeypatch, budget, tuned):
+    """Each tile would be tuned by itself; a cube in memory is tuned with `normal`, too."""
+    asked = []
+
+    def few(name, job, prior=True, tune=True, gpu=None):
+        asked.append(tune)
+        return candidates.Budget((candidates.SMOOTH,), 3, 0)
+
+    monkeypatch.setattr(auto, "budget_of", few)
+    hydiff.write(Cube(np.where(gaps, scene, np.nan)), tmp_path / "in.img")
+    request = Request(budget=budget, device="cpu", outside="fill")
+    execute.fill_file(tmp_path / "in.img", tmp_path / "tiles.img", request, Limits(4e9, tile=16))
+    hydiff.fill(scene, gaps, budget=budget, device="cpu")
+    assert asked == [tuned, True]

@@ -108,7 +108,7 @@ def fill(
     ready: Ready = {}
     window = TrialWindow(cube, observed, target, references=job.references)
     if recipe is None:
-        chosen = budget_of(budget, job, prior, is_noisy(sigma_y))
+        chosen = budget_of(budget, job, prior, tune=not is_noisy(sigma_y))
         recipe, ready = decide_on([window], sigma_y, chosen, job, progress, whole=True)
         recipe |= {"budget": budget, "cube": fingerprint(cube, observed)}
     # the recipe goes through JSON before it is applied, so that a replay uses the same numbers

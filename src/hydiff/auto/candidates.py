@@ -123,12 +123,13 @@ def _tuned(**settings: float) -> Candidate:
     return Candidate("tuned prior", "anchored", {"start": "prior", "size": PRIOR_SIZE} | settings)
 
 
-# The mean of the prior's fill and of its fill after tuning on the cube; with noise tuning makes it
-# worse (benchmarks/tuning.py)
+# The mean of the prior's fill and of its fill after tuning on the cube, which takes seconds on a
+# GPU; with noise tuning makes it worse (benchmarks/tuning.py)
 TUNED = {
     "normal": _tuned(steps=300, examples=1, lr=1e-3),
     "best": _tuned(steps=300, examples=4, lr=1.5e-3),
 }
+TUNED_BY_TILES = ("best",)  # budgets that have time to tune it on each tile of a scene
 # On two cores the full network takes a fifth of a second for a plane of 144 × 144 pixels.  Four
 # planes show nearly all that eight gain, and the mean over symmetries adds to that: so the folds
 # use fewer planes and no symmetries, unlike the fill of the cube (benchmarks/prior_parts.py)
@@ -163,12 +164,12 @@ def on_gpu(device: str) -> bool:
 
 
 def budget_of(
-    name: str, job: Job, prior: bool = True, noisy: bool = False, gpu: bool | None = None
+    name: str, job: Job, prior: bool = True, tune: bool = True, gpu: bool | None = None
 ) -> Budget:
     """Return the budget of a name for the device of a job; without torch, one without networks.
 
     prior: whether the pretrained network may be tried, if its weights are installed.
-    noisy: whether the cube is noisy, in which case that network is not tuned.
+    tune: whether that network may be tuned, if there is a GPU.
     gpu: `on_gpu` of the device, if that is known already.
     """
     prior = prior and has_prior()
@@ -183,7 +184,7 @@ def budget_of(
         return budget
     # beside the prior, only the largest budget has time for networks trained from scratch
     others = budget.candidates if name == "best" else CLASSICAL
-    if gpu and not noisy:
+    if gpu and tune:
         network = TUNED.get(name, network)
     costly_folds = budget.costly_folds or PRIOR_FOLDS
     return budget._replace(candidates=(*others, network), costly_folds=costly_folds)

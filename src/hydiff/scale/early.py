@@ -10,7 +10,7 @@ from threading import Event
 
 import numpy as np
 
-from hydiff.auto.candidates import TUNED
+from hydiff.auto.candidates import TUNED_BY_TILES
 from hydiff.auto.crew import NEEDED, many_cores
 from hydiff.auto.decide import MEMORY
 from hydiff.cube import Bools, Floats
@@ -69,7 +69,7 @@ def load(request: Request, run: Run) -> None:
     It does not where its workers do all trials.  Python's lock, which an import holds for most of
     its time, is then left to the threads that read the masks.
     """
-    elsewhere = helpers(run) is not None and many_cores() and request.budget not in TUNED
+    elsewhere = helpers(run) is not None and many_cores() and request.budget not in TUNED_BY_TILES
     if uses_network(request) and not elsewhere:
         load_network(request.device)
 

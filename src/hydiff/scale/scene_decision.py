@@ -14,7 +14,7 @@ import numpy as np
 
 from hydiff import auto
 from hydiff.auto import split
-from hydiff.auto.candidates import on_gpu
+from hydiff.auto.candidates import TUNED_BY_TILES, on_gpu
 from hydiff.auto.classes import band_spread
 from hydiff.cube import Bools, Cube, Floats, Scale, detector_scale
 from hydiff.io.threads import in_threads
@@ -155,12 +155,12 @@ def _recipe(
         for part, tile in zip(windows, sample, strict=True)
     ]
     job = Job(request.seed, request.device, request.deterministic)
-    noisy = auto.is_noisy(sigma_y)
+    tune = request.budget in TUNED_BY_TILES and not auto.is_noisy(sigma_y)
     gpu = None
     if helpers is not None and uses_network(request):  # they have loaded torch
         helpers.share(request.device)
         gpu = helpers.submit(on_gpu).result()
-    budget = auto.budget_of(request.budget, job, not request.no_prior, noisy, gpu)
+    budget = auto.budget_of(request.budget, job, not request.no_prior, tune, gpu)
     options: dict[str, Any] = {"memory": room, "helpers": helpers}
     recipe, _ = auto.decide_on(trial_windows, sigma_y, budget, job, **options)
     return recipe | {"budget": request.budget, "cube": scene.content}
