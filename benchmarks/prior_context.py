@@ -21,8 +21,8 @@ import torch
 from hydiff.gaps.mask import make_mask
 from hydiff.learn.prior_weights import network_of
 from hydiff.methods.prior import (
+    NetworkInput,
     Prior,
-    Shown,
     Symmetric,
     UnitPlanes,
     corrected_planes,
@@ -46,7 +46,7 @@ def window(parts, unit, complete, context):
     cut = parts._replace(p=parts.p[:, at, at], f=parts.f[:, at, at])
     fields = fields_through(planes, known, DEVICE, {})
     units = UnitPlanes(planes, unit.mean, unit.scale)
-    return Shown(cut, known, units, noise_of(parts, unit), fields)
+    return NetworkInput(cut, known, units, noise_of(parts, unit), fields)
 
 
 def filled(parts, unit, complete, context, network):

@@ -13,7 +13,9 @@ those of the unscaled bands.  Crops are at most 80 × 80 px.
 import argparse
 import csv
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from hydiff.gaps.mask import make_mask
 from hydiff.learn import prior_weights, weights_file
 from hydiff.learn.motions import SYMMETRIES
 from hydiff.learn.plane_network import MIDDLE, inputs_of
+from hydiff.methods import prior
 from hydiff.methods.prior import fields_through, parts_of, planes_of
 from hydiff.methods.smooth import Smooth as SmoothSettings
 from hydiff.methods.smooth import component_fields, coordinates
@@ -85,7 +88,9 @@ class Case:
         gap = ~observed
         c = coordinates(np.where(observed, x, 0.0), observed, np.zeros(len(x)), 24)
         base, _ = component_fields(c, SmoothSettings())
-        parts = parts_of(c, most, None if turned else np.eye(len(base)))
+        unscaled = patch.object(prior, "axes_of", lambda c: np.eye(len(c.z)))
+        with nullcontext() if turned else unscaled:
+            parts = parts_of(c, most)
         unit = planes_of(parts.p, c.complete)
         f = fields_through(unit.planes, c.complete, torch.device("cpu"), c.membranes)
         shown = torch.as_tensor(unit.planes, dtype=torch.float32)

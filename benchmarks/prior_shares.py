@@ -21,7 +21,7 @@ import torch
 from hydiff.auto import blend
 from hydiff.auto.candidates import CLASSICAL, PRIOR, PRIOR_FOLDS
 from hydiff.auto.classes import class_counts, distance_class, groups
-from hydiff.auto.fits import one_pass, own_fits
+from hydiff.auto.fits import own_fits, pretrained_fits
 from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.auto.trials import BareWindow, hidden_pixels, trial_of, with_costly
 from hydiff.cube import as_cube
@@ -48,7 +48,9 @@ class Case:
         cube, target = as_cube(np.where(seen, y, np.nan)), ~seen
         window, hidden = TrialWindow(cube, seen, target), folds_of(cube, seen, FOLDS, 0)
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]
-        *tried, own = one_pass([PRIOR], [PRIOR], [window], first, sigma_y, JOB, 1)[PRIOR.name]
+        *tried, own = pretrained_fits([PRIOR], [PRIOR], [window], first, sigma_y, JOB, 1)[
+            PRIOR.name
+        ]
         bare = BareWindow(cube, seen)
         self.trials = [trial_of(bare, fold, CANDIDATES, sigma_y, JOB) for fold in hidden]
         for i, fit in enumerate(tried):

@@ -23,7 +23,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hydiff.auto import folds as copies
 from hydiff.auto import usual
 from hydiff.auto.candidates import (
     CLASSICAL,
@@ -33,8 +32,8 @@ from hydiff.auto.candidates import (
     SPECTRAL_FOLDS,
     budget_of,
 )
-from hydiff.auto.classes import around, band_spread, class_counts, groups
-from hydiff.auto.fits import one_pass, own_fits
+from hydiff.auto.classes import EDGES, around, band_spread, class_counts, groups
+from hydiff.auto.fits import own_fits, pretrained_fits
 from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.auto.trials import BareWindow, hidden_pixels, looked_at, trial_of, with_costly
 from hydiff.bench import scenes
@@ -211,7 +210,7 @@ def kept(cell, learning):
     if with_prior:
         first = [(0, fold) for fold in hidden[:PRIOR_FOLDS]]
         own = [FAST_PRIOR]
-        prior = one_pass(own, own, [window], first, sigma_y, JOB, 1)[FAST_PRIOR.name]
+        prior = pretrained_fits(own, own, [window], first, sigma_y, JOB, 1)[FAST_PRIOR.name]
     for i, fold in enumerate(hidden):
         with patch.object(usual, "ESTIMATED", 0.0):  # `usual.py` applies the share that it learns
             trial = trial_of(BareWindow(cube, observed), fold, candidates, sigma_y, JOB)
@@ -251,7 +250,7 @@ def kept(cell, learning):
         "filled_around": np.float32(logs),
         "filled_band": np.int16(band),
         "filled_block": block_of(row, col),
-        "filled_distance": np.int8(np.digitize(far, copies.EDGES)),
+        "filled_distance": np.int8(np.digitize(far, EDGES)),
         "group": groups(cube.bands),
         "varies": truth.std(axis=(1, 2)) / spread,
         "fill_variance": values[0].var(axis=(1, 2)) / spread**2,

@@ -1,6 +1,8 @@
 """Imports point downward, heavy packages load when used, and the public names are the list."""
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -255,3 +257,24 @@ def test_the_public_names_are_all_of_them():
 def test_names_are_imported_when_they_are_used():
     assert not modules_after("import hydiff; dir(hydiff)") & {"numpy", "scipy", "rich"}
     assert not modules_after("import hydiff.cli") & {"scipy"}
+
+
+SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_benchmark_uses_names_that_exist(script):
+    """Most of them run only by hand; a name that has moved would be noticed months later."""
+    nodes, modules = [*ast.walk(ast.parse(script.read_text()))], {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hydiff":
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                if not hasattr(module, alias.name):  # else a module of a package
+                    importlib.import_module(f"{node.module}.{alias.name}")
+                if inspect.ismodule(found := getattr(module, alias.name)):
+                    modules[alias.asname or alias.name] = found
+    used = [n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    for node in used:
+        if (module := modules.get(node.value.id)) and isinstance(node.ctx, ast.Load):
+            assert hasattr(module, node.attr), f"{module.__name__}.{node.attr}"
