@@ -167,7 +167,7 @@ def draw():
     with RESULTS.open(newline="") as file:
         found = list(csv.DictReader(file))
     base = {(r["scene"], r["mask"]): r for r in found if r["method"] == "harmonic"}
-    figure = panels.new_figure(panels.WIDTH, 3.2)
+    figure = panels.new_figure(panels.WIDTH, 4.2)
     axes, places = figure.subplots(), []
     for number, name in enumerate(dict.fromkeys(r["method"] for r in found), 1):
         pairs = [(r, base[r["scene"], r["mask"]]) for r in found if r["method"] == name]
@@ -183,7 +183,7 @@ def draw():
     axes.set(xscale="log", xlabel="CPU seconds / those of harmonic", ylabel="dB over harmonic")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(0.1, 0.15)
-    figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     figure.canvas.draw()  # drawn, so that positions in points are known
     for number, (place, offset) in enumerate(zip(places, free(axes, places), strict=True), 1):
         how = {"fontsize": 8, "ha": "center", "va": "center", "textcoords": "offset points"}
