@@ -876,9 +876,12 @@ def with_gpu(rows):
 
     With noise the network is not tuned, so the rows of a kind of scenes would be those of a CPU.
     """
+    return without_gpu(_by_h200(rows), kinds_with_noise=("all",))
+
+
+def _by_h200(rows):
     own = [r for r in select(rows, method="auto") if "H200" in r["device"]]
-    own = [r for r in own if r["settings_hash"] == settings_hash(cell_of(r))]
-    return without_gpu(own, kinds_with_noise=("all",))
+    return [r for r in own if r["settings_hash"] == settings_hash(cell_of(r))]
 
 
 def tuning(rows):
@@ -912,6 +915,18 @@ def without_gpu(rows, kinds_with_noise=("all", *KINDS)):
     """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
     yield line("budget", "σ_y", "scenes", *GAINS)
     yield rule(7)
+    for budget, sigma, gains in gains_of_auto(rows):
+        for kind, scenes in {"all": EVERY_SCENE, **KINDS}.items():
+            own = {c: g for c, g in gains.items() if c[0] in scenes}
+            if own and (sigma == "0.0" or kind in kinds_with_noise):
+                yield line(f"`{budget}`", sigma, kind, *gained(own))
+
+
+EVERY_SCENE = sum(KINDS.values(), ())
+
+
+def gains_of_auto(rows):
+    """Each budget and noise, and what `auto` gains over `smooth` there by scene and mask."""
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
         plain = select(list(csv.DictReader(file)), method="smooth")
     smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
@@ -919,15 +934,29 @@ def without_gpu(rows, kinds_with_noise=("all", *KINDS)):
     for budget, sigma in product(("normal", "fast", "best"), levels):
         column = "missing_mpsnr" if sigma == "0.0" else "all_mpsnr"
         how = {"settings": json.dumps({"budget": budget}), "sigma_y": sigma}
-        gains = {
-            (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
-            for r in select(rows, method="auto", **how)
-            if (cell := (r["scene"], r["mask"], sigma)) in smooth and r["mask"] not in BY_BAND
-        }
-        for kind, scenes in {"all": sum(KINDS.values(), ()), **KINDS}.items():
-            own = {c: g for c, g in gains.items() if c[0] in scenes}
-            if own and (sigma == "0.0" or kind in kinds_with_noise):
-                yield line(f"`{budget}`", sigma, kind, *gained(own))
+        yield (
+            budget,
+            sigma,
+            {
+                (r["scene"], r["mask"]): float(r[column]) - float(smooth[cell][column])
+                for r in select(rows, method="auto", **how)
+                if (cell := (r["scene"], r["mask"], sigma)) in smooth and r["mask"] not in BY_BAND
+            },
+        )
+
+
+def both_devices(rows):
+    """Devices, budgets and noise down: what `auto` gains over `smooth` on all scenes."""
+    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
+        on_gpu = _by_h200(list(csv.DictReader(file)))
+    yield line("device", "budget", "noise σ_y", *GAINS)
+    yield rule(7)
+    for device, own in (("CPU", rows), ("NVIDIA H200", on_gpu)):
+        for budget, sigma, gains in sorted(gains_of_auto(own), key=lambda g: g[1]):
+            here = {c: g for c, g in gains.items() if c[0] in EVERY_SCENE}
+            if here:
+                noise = {"0.0": "none", "band": "differs by band"}.get(sigma, sigma)
+                yield line(device, f"`{budget}`", noise, *gained(here))
 
 
 def prior_parts(rows):
@@ -1238,7 +1267,8 @@ TABLES = {
     ("benchmarks/results/tuning.csv", ""): tuning,
     ("benchmarks/results/prior_noise.csv", ""): prior_noise,
     ("benchmarks/results/bench/best.csv", "gpu"): with_gpu,
-    ("benchmarks/results/cpu/best.csv", ""): without_gpu,
+    ("benchmarks/results/cpu/best.csv", "kinds"): without_gpu,
+    ("benchmarks/results/cpu/best.csv", "devices"): both_devices,
     ("benchmarks/results/scene_gpu_time.csv", ""): as_it_is,
     ("benchmarks/results/scene_gpu_sizes.csv", ""): tile_sizes,
     ("benchmarks/results/smooth_gpu.csv", ""): smooth_on_gpu,
