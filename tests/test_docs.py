@@ -343,6 +343,45 @@ def test_every_command_and_option_exists():
         assert {word for word in rest if word.startswith("-")} <= known[name], f"{document}: {line}"
 
 
+# options of other programs that pages name: typer's own, dask, podman, SLURM, Snakemake
+FOREIGN = {"--install-completion", "--show-completion", "--nworkers", "--resources"} | {
+    *("--tls-ca-file", "--tls-cert", "--tls-key", "--build-arg", "--rm", "--userns", "--quiet"),
+    *("--ntasks", "--cpus-per-task", "--mem-per-cpu"),
+}
+
+
+def test_options_in_prose_exist_and_each_of_fill_is_explained():
+    commands = get_command(app).commands.values()
+    known = {option for command in commands for p in command.params for option in p.opts}
+    sources = (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/*.py"))
+    scripts = "".join(p.read_text() for p in sources if p.name != "test_docs.py")
+    named = {o: p for p in PAGES for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", p.read_text())}
+    unknown = named.keys() - known - FOREIGN
+    assert not {o: str(named[o]) for o in unknown if f'"{o}"' not in scripts}
+    of_fill = get_command(app).commands["fill"].params
+    shown = {p.opts[0] for p in of_fill if "-o" not in p.opts and not getattr(p, "hidden", False)}
+    assert not {option for option in shown if option.startswith("--")} - named.keys()
+
+
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s#]*)#?([^)\s]*)\)")
+
+
+def anchors(page):
+    """The anchors that GitHub and Sphinx make of the headings of a page."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in HEADING.findall(prose)}
+
+
+@pytest.mark.parametrize("name", ["README", "CHANGELOG", "CONTRIBUTING", "SECURITY"])
+def test_links_of_pages_that_sphinx_does_not_read_lead_somewhere(name):
+    page = ROOT / f"{name}.md"
+    links = [link for link in LINK.findall(page.read_text()) if not link[0].startswith("http")]
+    assert not [file for file, _ in links if not (ROOT / file).exists()]
+    inside = [(ROOT / file if file else page, anchor) for file, anchor in links if anchor]
+    assert not [(str(file), anchor) for file, anchor in inside if anchor not in anchors(file)]
+
+
 def test_few_blocks_are_not_run_and_each_says_why():
     marked = [(p.name, b.why) for p in PAGES for b in blocks(p) if b.why]
     assert len(marked) <= 14 and all(len(why) > 10 for _, why in marked), marked
@@ -382,6 +421,10 @@ LONGEST = {  # words, tables included
     "docs/results.md": 1000,
     "docs/reliability.md": 1500,
     "docs/performance.md": 2000,
+    "docs/prior.md": 2000,
+    "docs/method.md": 2300,
+    "docs/formats.md": 1900,
+    "CHANGELOG.md": 1000,
     "docs/scale.md": 2000,
     **{str(p.relative_to(ROOT)): 500 for p in sorted((DOCS / "decisions").glob("0*.md"))},
 }
