@@ -951,7 +951,7 @@ def both_devices(rows):
         on_gpu = _by_h200(list(csv.DictReader(file)))
     yield line("device", "budget", "noise σ_y", *GAINS)
     yield rule(7)
-    for device, own in (("CPU", rows), ("NVIDIA H200", on_gpu)):
+    for device, own in (("CPU", rows), ("H200", on_gpu)):
         for budget, sigma, gains in sorted(gains_of_auto(own), key=lambda g: g[1]):
             here = {c: g for c, g in gains.items() if c[0] in EVERY_SCENE}
             if here:
