@@ -38,19 +38,34 @@ def cli_reference() -> str:
     lines = ["# Commands", "", "Generated from the program; `hydiff COMMAND --help` says the same."]
     for name, command in get_command(app).commands.items():
         arguments = [p for p in command.params if p.param_type_name == "argument"]
-        named = " ".join(["hydiff", name, *((p.name or "").upper() for p in arguments)])
-        summary = " ".join((command.help or "").split("\b")[0].split())
-        lines += ["", f"## hydiff {name}", "", summary, "", f"`{named}`", ""]
-        lines += ["| option | | default |", "|---|---|---|"]
-        for option in command.params:
-            if option.param_type_name == "option":
-                flags = ", ".join(f"`{o}`" for o in option.opts)
-                obvious = isinstance(option.default, bool) or option.default in (None, ())
-                default = "" if obvious else f"`{option.default}`"
-                if isinstance(option.show_default, str):
-                    default = option.show_default
-                lines.append(f"| {flags} | {_cell(option.help or '')} | {default} |")
+        needed = [f"{p.opts[0]} …" for p in command.params if p not in arguments and p.required]
+        named = ["hydiff", name, *((p.name or "").upper() for p in arguments), *needed]
+        summary, *examples = (command.help or "").split("\b")
+        lines += ["", f"## hydiff {name}", "", " ".join(summary.split()), ""]
+        lines += ["```none", *(examples[0].strip().splitlines() if examples else [" ".join(named)])]
+        lines += ["```"]
+        for group, options in _groups(command).items():
+            lines += ["", *([f"**{group}**", ""] if group else [])]
+            lines += ["| option | meaning | default |", "|---|---|---|", *map(_option, options)]
     return "\n".join(lines) + "\n"
+
+
+def _groups(command) -> dict:
+    """The options that a command shows, by the panel of its help."""
+    groups: dict = {}
+    for option in command.params:
+        if option.param_type_name == "option" and not option.hidden:
+            groups.setdefault(getattr(option, "rich_help_panel", None), []).append(option)
+    return groups
+
+
+def _option(option) -> str:
+    flags = ", ".join(f"`{o}`" for o in option.opts)
+    obvious = isinstance(option.default, bool) or option.default in (None, ())
+    default = "" if obvious else f"`{option.default}`"
+    if isinstance(option.show_default, str):
+        default = option.show_default
+    return f"| {flags} | {_cell(option.help or '')} | {default} |"
 
 
 def _cell(text: str) -> str:
