@@ -6,7 +6,6 @@ Scale: the 0.01 and 99.9 percentiles of the scene, clipped, as in the prototypes
 MPSNR is taken over all pixels, with the observed ones restored.  Scenes come from HYDIFF_DATA.
 """
 
-import csv
 import os
 import platform
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from hydiff import metrics
+from hydiff.bench import records
 from hydiff.methods import METHODS, choose
 
 ROOT = Path(__file__).parents[1]
@@ -94,16 +94,12 @@ def rows():
 
 
 def main():
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("w", newline="") as file:
-        writer = None
-        for row in rows():
-            writer = writer or csv.DictWriter(file, row, lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
-            shown = ("scene", "mask", "method", "s", "mpsnr", "prototype_mpsnr", "seconds")
-            print(*(f"{row[k]!s:>16}" for k in shown))
+    made = []
+    for row in rows():
+        made.append(row)
+        shown = ("scene", "mask", "method", "s", "mpsnr", "prototype_mpsnr", "seconds")
+        print(*(f"{row[k]!s:>16}" for k in shown))
+    records.write(RESULTS, made)
     print(f"written to {RESULTS.relative_to(ROOT)}")
 
 

@@ -9,7 +9,6 @@ time until the first message about the new picture (server), until the picture h
 the load of the machine.
 """
 
-import csv
 import os
 import re
 import shutil
@@ -22,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 from playwright.sync_api import sync_playwright
+
+from hydiff.bench import records
 
 RESULTS = Path(__file__).parent / "results" / "viewer.csv"
 ROWS, COLS, BANDS = 1280, 1242, 285
@@ -147,10 +148,7 @@ def main() -> None:
                 }
                 table.append(row)
                 print(*row.values(), flush=True)
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, table[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
+    records.write(RESULTS, table)
 
 
 if __name__ == "__main__":
