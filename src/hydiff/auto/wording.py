@@ -51,6 +51,7 @@ class Verdict(NamedTuple):
     used: bool
     worse_steps: float = 0.0  # share of the loss in the steps between bands for which it is refused
     usual_harms: bool = False  # whether the usual blend is refused for such a loss
+    usual: Gain | None = None  # gain of the usual blend over the first candidate alone
 
     @property
     def harms(self) -> bool:
