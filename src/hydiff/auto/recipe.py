@@ -19,7 +19,7 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
 from hydiff.io.regular import is_there
-from hydiff.learn.prior_weights import size_with
+from hydiff.learn.prior_weights import digest, packaged, size_with
 from hydiff.methods import choose, declared
 from hydiff.metrics import NORMAL_QUANTILES
 
@@ -90,6 +90,14 @@ class Tried:
                 f"the candidate {self.name} has no whole numbers 1 ≤ fits ≤ of ≤ "
                 f"{folds.TRIALS} and seed ≥ 0"
             )
+
+
+def entry_of(c: Candidate) -> dict[str, Any]:
+    """Return the entry of a candidate in a recipe, without strings among its settings, which may
+    name files."""
+    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
+    entry = {"name": c.name, "method": c.method, "settings": settings}
+    return entry | ({"weights": digest(packaged(str(c.settings["size"])))} if c.pretrained else {})
 
 
 @dataclass(frozen=True)
