@@ -365,12 +365,6 @@ def test_held_back_pixels_are_watched_and_do_not_reach_the_fit(cube, observed):
 
 
 @pytest.mark.parametrize("sigma_y", [0.0, 0.1])
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(cube, observed, sigma_y):
-    one, same, other = (bytes_of(cube, observed, sigma_y=sigma_y, seed=s) for s in (1, 1, 2))
-    assert one == same and one != other
-
-
-@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
 def test_resuming_gives_the_same_bytes(cube, observed, sigma_y):
     y, seen, sigma = tensors(cube, observed, sigma_y)
     settings = Anchored(channels=4, scales=2, steps=30)
@@ -409,13 +403,12 @@ def test_where_every_pixel_keeps_enough_bands_it_is_smooth(tiny, rng):
     np.testing.assert_allclose(fill(tiny, observed).values, smooth, atol=1e-5)
 
 
-@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(1, 12, 12), (2, 9, 14), (3, 20, 7), (7, 5, 5), (2, 1, 9)])
-def test_any_size_and_band_count(shape, sigma_y):
+def test_any_size_and_band_count_with_noise(shape):
     cube = np.random.default_rng(0).random(shape)
     observed = np.ones(shape[1:], bool)
     observed[:, 2:4] = False
-    result = fill(cube, observed, steps=2, sigma_y=sigma_y)
+    result = fill(cube, observed, steps=2, sigma_y=0.1)
     assert result.values.shape == shape and np.isfinite(result.values).all()
 
 
