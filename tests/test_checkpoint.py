@@ -130,13 +130,10 @@ def test_a_run_interrupted_at_its_last_step_takes_that_step_again(
     assert len(result.history) == len(whole.history) == 4
 
 
-@pytest.mark.parametrize("method", PEERS)
-def test_a_checkpoint_after_the_last_step_is_refused_in_words(
-    cube, observed, method, tmp_path, every_step
-):
-    """Older versions kept one, and took the gaps themselves for the estimate."""
+def test_a_checkpoint_after_the_last_step_is_refused_in_words(cube, observed, tmp_path, every_step):
+    """It is left by a method that ends before its `Step.total`; the gaps are no estimate."""
     path, steps = tmp_path / "state", []
-    options = PEERS[method] | {"method": method, "device": "cpu", "checkpoint": path}
+    options = PEERS["dhp"] | {"method": "dhp", "device": "cpu", "checkpoint": path}
 
     def interrupt_at_the_end(step):
         steps.append(step)

@@ -28,14 +28,13 @@ from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, network
 from hydiff.learn.diffusion import noise_like
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.field import Field, Fields, strength
 from hydiff.learn.motions import motions, moved, sources, symmetric
 from hydiff.learn.prior_weights import SIZES
 from hydiff.maths import subspace
 from hydiff.maths.variogram import fit_covariances
 from hydiff.methods import classical, ranges
-from hydiff.methods.equivariant import Tensors
 from hydiff.methods.remainder import remainder
 from hydiff.methods.smooth import Smooth, smooth
 from hydiff.result import Step

@@ -42,9 +42,10 @@ from torch.nn import functional as F
 
 from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.learn import weights_file
+from hydiff.learn.engine import Tensors
 from hydiff.learn.layers import reflect_to_multiple
 from hydiff.methods import STAND_IN, ranges
-from hydiff.methods.dhp import Tensors, masked
+from hydiff.methods.dhp import masked
 from hydiff.result import Step
 
 LAYOUT, KIND = 1, "hir-diff denoiser"
