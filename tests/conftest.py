@@ -17,7 +17,7 @@ os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")
 DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
 # `make quick`: the files whose laws need no process, no browser and no long fit
 QUICK = (
-    "architecture baselines bounds classical completion cube degrade diffusion engine io io_arrays "
+    "architecture baselines bounds classical completion cube diffusion engine io io_arrays "
     "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
     "spectra statements terminal tiles transforms words"
 )

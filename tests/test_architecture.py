@@ -17,7 +17,6 @@ from sources import PACKAGE, tree
 # Pairs of modules that may look upward, each for its reason.
 UPWARD = {
     ("io.record", "auto.recipe"),  # a record holds a recipe, which one checker reads
-    ("gaps.simulate", "learn.degrade"),  # y = M x + n is written once, for tensors too
     ("gaps.describe", "gaps.rule"),
     ("learn.weights", "report.plots"),  # the curve of a training, beside its weights
     ("result", "report.notebook"),  # a result draws itself
