@@ -249,9 +249,27 @@ class Recipe(KindRecipe):
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """Return a recipe from a mapping, a JSON file, or the record (OUT.fill.json) of a fill."""
+    where = source if isinstance(source, str | Path) else "the recipe"
+    content = _content(source, where)
+    try:
+        recipe: Recipe = typed.checked(Recipe, content, "its recipe")
+        if recipe.partial is not None and "partial" in content["partial"]:
+            raise ValueError("its recipe.partial holds another partial, expected none")
+        for part in recipe.parts:
+            with_reference = () if part.with_reference is None else part.with_reference.candidates
+            for candidate in (*part.candidates, *with_reference):
+                _check_settings(candidate)
+    except ValueError as error:
+        raise BadValue(
+            f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
+        ) from None
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def _content(source: Mapping[str, Any] | str | Path, where: str | Path) -> dict[str, Any]:
+    """Return the JSON of a recipe, not yet checked, from what `read_recipe` takes."""
     if isinstance(source, str | Path):
         is_there(Path(source))
-    where = source if isinstance(source, str | Path) else "the recipe"
     try:
         if isinstance(source, str | Path):
             content = typed.load(Path(source))
@@ -267,19 +285,7 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         raise CubeFormatError(
             f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
         )
-    try:
-        recipe: Recipe = typed.checked(Recipe, content, "its recipe")
-        if recipe.partial is not None and "partial" in content["partial"]:
-            raise ValueError("its recipe.partial holds another partial, expected none")
-        for part in recipe.parts:
-            with_reference = () if part.with_reference is None else part.with_reference.candidates
-            for candidate in (*part.candidates, *with_reference):
-                _check_settings(candidate)
-    except ValueError as error:
-        raise BadValue(
-            f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
-        ) from None
-    return {key: value for key, value in content.items() if value is not None}
+    return content
 
 
 def _check_settings(candidate: Tried) -> None:

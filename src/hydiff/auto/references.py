@@ -132,10 +132,9 @@ def decide(
     those with one, which are `candidates`.  without: weights of the former.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have ended the trials
-    joint = [
-        _joint(trial, reference_trial, fold, without) for fold, trial, reference_trial in pairs
-    ]
-    joint_trials = [j.trial for j in joint if j is not None]
+    possible = (_joint(trial, other, fold, without) for fold, trial, other in pairs)
+    joint = [j for j in possible if j is not None]
+    joint_trials = [j.trial for j in joint]
     seen_windows = [
         w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references
     ]
@@ -155,7 +154,7 @@ def decide(
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, joint_trials))
-    featured = [j.with_features for j in joint if j is not None]
+    featured = [j.with_features for j in joint]
     errors = errors_with(featured, final, counts_with(seen_windows), bands)
     return ReferenceRecipe(
         candidates=tuple(Tried(**entry_of(c)) for c in candidates),
@@ -166,7 +165,7 @@ def decide(
         by_band=tuple(by_band.tolist()),
         serves=tuple(serves.tolist()),
         used=used,
-        default_elsewhere=_default_does([j for j in joint if j is not None], counts, ~serves),
+        default_elsewhere=_default_does(joint, counts, ~serves),
     )
 
 
