@@ -11,8 +11,8 @@ from hydiff.learn import field as field_module
 from hydiff.learn import network
 from hydiff.learn.engine import Fit
 from hydiff.learn.field import Field, Fields, eigenvalues, strength
+from hydiff.methods import anchor, classical
 from hydiff.methods import anchored as module
-from hydiff.methods import classical
 from hydiff.methods.anchored import Anchored, anchored
 
 SMALL = {"channels": 4, "scales": 2, "steps": 3, "device": "cpu"}
@@ -175,7 +175,7 @@ def test_the_cube_tells_the_order_of_its_field(s, rng, stripes):
     power.flat[1:] **= -s / 2
     spectrum = power * rng.standard_normal((4, 24, 24))
     z = torch.as_tensor(classical.idctn(spectrum, axes=(1, 2), norm="ortho"))
-    found = module.best_order(z[None], torch.as_tensor(stripes), seeded())
+    found = anchor.best_order(z[None], torch.as_tensor(stripes), seeded())
     assert abs(found - s) <= 0.25
 
 
@@ -229,7 +229,7 @@ def test_the_mean_over_symmetries_is_itself_symmetric():
 def problem(request, tiny, stripes):
     """Without noise and with it."""
     y, seen, sigma = tensors(tiny, stripes, request.param)
-    return module.prepare(y, seen, sigma, Anchored(components=4), 0)
+    return anchor.prepare(y, seen, sigma, 4, 0.0, 0)
 
 
 def test_examples_have_the_gaps_of_the_real_mask(problem):
@@ -266,7 +266,7 @@ def test_the_truth_of_an_example_is_never_from_a_real_gap(problem):
 def test_what_is_asked_for_has_noise_of_its_own(tiny, stripes):
     """Seen and asked: the same mean, and noises that are not correlated."""
     y, seen, sigma = tensors(tiny, stripes, 0.1)
-    problem = module.prepare(y, seen, sigma, Anchored(components=4), 0)
+    problem = anchor.prepare(y, seen, sigma, 4, 0.0, 0)
     problem = problem._replace(anchor=torch.zeros_like, z=torch.zeros_like(problem.z))
     # z is its own noise here: one more draw of it
     rng, products, squares = seeded(), 0.0, 0.0
