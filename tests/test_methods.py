@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 
 import hydiff
+from conftest import PEERS
 from hydiff.methods import AUTO, METHODS, WITH_WEIGHTS, Method, choose, declared, labelled
 from sources import PACKAGE, tree
 
 OUTSIDE = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "methods"]
 OUTSIDE.remove(PACKAGE / "learn" / "transforms.py")  # a family of transforms is called spectral
-SMALL = {  # settings that finish in a second
-    "hyper-ei": {"steps": 3, "channels": 4},
-    "hir-diff": {"steps": 3},
-    "dds2m": {"steps": 5, "chain": 10, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
-    "lrs-pnp-dip": {"steps": 2, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
-    "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
-    "exemplar": {"patch": 5},
-}
+SMALL = {**PEERS, "exemplar": {"patch": 5}}  # settings that finish in a second
 
 
 def small_settings(method):

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hydiff
+from conftest import PEERS
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.io import provenance
 from hydiff.learn import layers
@@ -21,26 +22,17 @@ from hydiff.learn.network import SkipNet
 from hydiff.methods import METHODS, choose, dds2m, hir_diff, hyper_ei, share
 from hydiff.methods.r_dlrhyin import rank_surrogate
 
-SMALL = {
-    "dhp": {"steps": 3, "channels": 4, "scales": 2},
-    "r-dlrhyin": {"steps": 3, "channels": 4, "scales": 2},
-    "dds2m": {"steps": 3, "chain": 6, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
-    "hyper-ei": {"steps": 2, "channels": 8, "memory": 4, "n_transforms": 2},
-    "lrs-pnp-dip": {"steps": 2, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
-    "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
-    "hir-diff": {"steps": 4},
-}
-each_peer = pytest.mark.parametrize("method", SMALL)
+each_peer = pytest.mark.parametrize("method", PEERS)
 PARTS = (nn.Conv2d, nn.BatchNorm2d)
 
 
 def fill(cube, observed, method, **options):
-    return hydiff.fill(cube, observed, method=method, device="cpu", **SMALL[method] | options)
+    return hydiff.fill(cube, observed, method=method, device="cpu", **PEERS[method] | options)
 
 
 def steps_of(cube, observed, method, sigma_y=0.0, seed=0, **options):
     settings = {k: v for k, v in options.items() if k != "resume"}
-    chosen = choose(method, None, SMALL[method] | settings)
+    chosen = choose(method, None, PEERS[method] | settings)
     y = torch.as_tensor(np.where(observed, cube, 0.0), dtype=torch.float32)
     given = {"resume": options["resume"]} if "resume" in options else {}
     return chosen.inpaint(
@@ -57,7 +49,7 @@ def steps_of(cube, observed, method, sigma_y=0.0, seed=0, **options):
 def test_nan_handed_to_the_method_itself_does_not_reach_its_result(cube, observed, method):
     y = torch.as_tensor(cube, dtype=torch.float32)
     seen = torch.as_tensor(observed)
-    chosen = choose(method, None, SMALL[method])
+    chosen = choose(method, None, PEERS[method])
     results = []
     for given in (torch.where(seen, y, 0.0), torch.where(seen, y, torch.nan)):
         rng = torch.Generator().manual_seed(0)
