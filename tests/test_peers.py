@@ -4,6 +4,7 @@ Those of LRS-PnP-DIP alone are in test_lrs_pnp_dip.py.
 """
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hydiff
-from conftest import PEERS
+from conftest import PEERS, ROOT
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, UnknownName
 from hydiff.io import provenance
 from hydiff.learn import layers
@@ -21,6 +22,10 @@ from hydiff.learn.memory import SpectralMemory
 from hydiff.learn.network import SkipNet
 from hydiff.methods import METHODS, choose, dds2m, hir_diff, hyper_ei, share
 from hydiff.methods.r_dlrhyin import rank_surrogate
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import denoiser
 
 each_peer = pytest.mark.parametrize("method", PEERS)
 PARTS = (nn.Conv2d, nn.BatchNorm2d)
@@ -555,8 +560,8 @@ def test_weights_of_another_layout_are_refused(tmp_path, cube, observed):
 
 def test_training_a_denoiser_lowers_its_loss():
     bands = torch.linspace(0, 1, 12)[:, None] * torch.ones(4, 12, 12)
-    training = hir_diff.train_denoiser(
-        bands, rng=torch.Generator().manual_seed(0), batch=8, crop=8, channels=4, lr=0.01
+    training = denoiser.trained(
+        [bands], rng=torch.Generator().manual_seed(0), batch=8, crop=8, channels=4, lr=0.01
     )
     losses = [next(training)[1] for _ in range(60)]
     assert np.mean(losses[-20:]) < 0.8 * np.mean(losses[:20])
