@@ -92,7 +92,8 @@ def time_():
 
 def memory(device):
     """The most that `anchored` holds on a GPU: while it is set up, and in 20 steps."""
-    from hydiff.methods.anchored import Learner, prepare
+    from hydiff.methods.anchor import prepare
+    from hydiff.methods.anchored import Learner
 
     settings, rng = choose("anchored").settings, np.random.default_rng(0)
     for missing, sigma in itertools.product((0.2, 0.33, 0.5, 0.6), (0.0, 0.1)):
@@ -103,7 +104,8 @@ def memory(device):
         noise = torch.full((200,), sigma, device=device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        problem = prepare(y, torch.as_tensor(seen, device=device), noise, settings, 0)
+        mask, how = torch.as_tensor(seen, device=device), (settings.components, settings.s)
+        problem = prepare(y, mask, noise, *how, 0)
         set_up = torch.cuda.max_memory_allocated()
         learner = Learner(problem, settings, (1, 2), dice)
         for i in range(1, 21):

@@ -19,7 +19,6 @@ benchmarks/results).  pyarrow, which the table of an archive needs, is not neede
 """
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -32,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 import hydiff
+from hydiff.bench import records
 from hydiff.cube import Cube
 from hydiff.gaps import mask
 from hydiff.request import Request
@@ -111,10 +111,7 @@ def on_gpu(args):
             base = rows[0]["seconds"] if rows else row["seconds"]
             rows.append(row | {"speedup": round(base / row["seconds"], 2)})
             print(rows[-1], flush=True)
-    with (OUT / "archive_gpu.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    records.write(OUT / "archive_gpu.csv", rows)
 
 
 def main():
@@ -167,20 +164,17 @@ def main():
             rows.append(run("workers", [*every, str(folder / f"{workers}"), *options, *many]))
             rows[-1]["workers"] = workers
     base = rows[1]["path_cpu"] / args.cubes
-    with RESULTS.open("w", newline="") as file:
-        names = ("run", "workers", "cubes", "bands", "rows", "cols", "options", "wall",
-                 "cpu_seconds", "path_cpu", "speedup", "mb", "load", "cpu", "command")  # fmt: skip
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            cubes = row.setdefault("cubes", args.cubes)
-            row |= {k: round(float(row[k]) / cubes, 3) for k in ("wall", "cpu_seconds", "path_cpu")}
-            row |= {"speedup": round(base / row["path_cpu"], 2), "bands": args.bands,
-                    "rows": args.side, "cols": args.side, "options": args.options,
-                    "cpu": platform.machine(),
-                    "command": "python " + " ".join(sys.argv)}  # fmt: skip
-            row["mb"], row["load"] = round(float(row["mb"])), round(float(row["load"]), 1)
-            writer.writerow({"workers": 0} | row)
+    for row in rows:
+        cubes = row.setdefault("cubes", args.cubes)
+        row |= {k: round(float(row[k]) / cubes, 3) for k in ("wall", "cpu_seconds", "path_cpu")}
+        row |= {"speedup": round(base / row["path_cpu"], 2), "workers": row.get("workers", 0),
+                "bands": args.bands, "rows": args.side, "cols": args.side, "options": args.options,
+                "cpu": platform.machine(),
+                "command": "python " + " ".join(sys.argv)}  # fmt: skip
+        row["mb"], row["load"] = round(float(row["mb"])), round(float(row["load"]), 1)
+    names = ("run", "workers", "cubes", "bands", "rows", "cols", "options", "wall",
+             "cpu_seconds", "path_cpu", "speedup", "mb", "load", "cpu", "command")  # fmt: skip
+    records.write(RESULTS, rows, names)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Appends the best of --repeat runs to benchmarks/results/auto_time.csv.
 """
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -94,6 +93,8 @@ def main():
     if args.one:
         one(args.one[0], args.one[1], int(args.one[2]))
         return
+    from hydiff.bench import records
+
     cases = [(b, d, w) for b in args.budget for d in args.device for w in args.workers]
     runs = {asked: [] for asked in cases}
     for _ in range(
@@ -113,12 +114,7 @@ def main():
                "cores": os.cpu_count(), "workers": workers, **best,
                "command": "python benchmarks/auto_time.py"}  # fmt: skip
         print(row, flush=True)
-        new = not args.results.exists()
-        with args.results.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row, lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+        records.append(args.results, row, list(row))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ benchmarks/results/cpu.csv.
 """
 
 import argparse
-import csv
 import platform
 import time
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from statistics import median
 
 import torch
 
+from hydiff.bench import records
 from hydiff.learn import losses, network
 from hydiff.learn.transforms import Transform
 
@@ -95,10 +95,7 @@ def main():
                     "command": "python benchmarks/cpu.py",
                 })  # fmt: skip
                 print(*rows[-1].values(), flush=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    records.write(path, rows)
 
 
 if __name__ == "__main__":

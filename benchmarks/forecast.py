@@ -16,7 +16,6 @@ these files already contain are not timed again; delete the files to time them a
 """
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -129,32 +128,26 @@ def flat(found):
     return found["work"] | {"seconds": round(found["seconds"], 3), "peak": found["memory"]}
 
 
-def write(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def all_timed(cases, path):
     """The rows of all cases, in a file; goes on behind those that are there."""
-    rows = []
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
+    from hydiff.bench import records
+
+    rows = records.read(path)
     for case in cases[len(rows) :]:
         rows.append(flat(timed(case)))
         print(rows[-1], flush=True)
-        write(path, rows)
+        records.write(path, rows)
     return rows
 
 
 def fit():
+    from hydiff.bench import records
     from hydiff.scale import fill_history, forecast
 
     rows = all_timed(TO_FIT, FIT)
     yardstick = fill_history.measure(time.process_time)
-    write(forecast.TABLE, [coefficients(forecast.YARDSTICK, yardstick, [0, 0, 0]), *table(rows)])
+    first = coefficients(forecast.YARDSTICK, yardstick, [0, 0, 0])
+    records.write(forecast.TABLE, [first, *table(rows)])
 
 
 def table(rows):
@@ -195,6 +188,7 @@ def solved(rows):
 
 
 def judge():
+    from hydiff.bench import records
     from hydiff.scale import fill_history
     from hydiff.scale.forecast import History, forecast
 
@@ -213,7 +207,7 @@ def judge():
             "device": f"one thread, {platform.machine()}",
             "command": "python benchmarks/forecast.py judge",
         })  # fmt: skip
-    write(JUDGED, rows)
+    records.write(JUDGED, rows)
     for name in ("first", "later"):
         ratios = [row[name] / row["seconds"] for row in rows]
         within = sum(1 / WITHIN <= ratio <= WITHIN for ratio in ratios)

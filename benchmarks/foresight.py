@@ -8,7 +8,6 @@ noise, one seed; scores are those of the entries in the files, not of all entrie
 """
 
 import contextlib
-import csv
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -20,6 +19,7 @@ from hydiff.auto import hidden as hidden_entries
 from hydiff.auto.candidates import CLASSICAL, Candidate
 from hydiff.auto.classes import ClassCounts
 from hydiff.auto.trials import Trial
+from hydiff.bench import records
 
 RESULTS = Path(__file__).parent / "results"
 NETWORK = Candidate("network", "anchored", {}, crossfit=True)
@@ -132,13 +132,9 @@ def ways():
 
 
 def write(name, rows):
-    with (RESULTS / name).open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        for row in rows:
-            table.writerow(
-                {k: f"{v:.3f}" if isinstance(v, float | np.floating) else v for k, v in row.items()}
-            )
+    floats = (float, np.floating)
+    shown = [{k: f"{v:.3f}" if isinstance(v, floats) else v for k, v in r.items()} for r in rows]
+    records.write(RESULTS / name, shown)
 
 
 def main():

@@ -12,7 +12,6 @@ seconds and memory as in `scene.py`.
 """
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 import hydiff
+from hydiff.bench import records
 from hydiff.io.sidecar import sidecar_of
 from scene import gaps, judged, measured, truth
 
@@ -144,12 +144,7 @@ def main():
         first, half = done[0], done[len(done) // 2]
         print(f"first tile after {first:.1f} s, half of them after {half:.1f} s", flush=True)
     table = OUT / "granule.csv"
-    new = not table.exists()
-    with table.open("a", newline="") as file:
-        writer = csv.DictWriter(file, row, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+    records.append(table, row, list(row))
 
 
 if __name__ == "__main__":

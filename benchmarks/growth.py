@@ -14,7 +14,6 @@ benchmarks/results/growth.csv; the tables of docs/performance.md fit the exponen
 """
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import hydiff
+from hydiff.bench import records
 from hydiff.request import Request
 from hydiff.scale import execute
 from hydiff.scale.layout import Limits
@@ -157,13 +157,9 @@ def main():
         for value in AXES[axis]
         if axis not in ("pixels", "tiles") or value <= args.most_pixels
     ]
-    old = list(csv.DictReader(RESULTS.open())) if RESULTS.exists() else []
-    rows = [r for r in old if r["axis"] not in args.axes] + new
+    rows = [r for r in records.read(RESULTS) if r["axis"] not in args.axes] + new
     rows.sort(key=lambda r: (list(AXES).index(r["axis"]), float(r["value"])))
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, new[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    records.write(RESULTS, rows)
 
 
 if __name__ == "__main__":

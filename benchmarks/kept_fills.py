@@ -12,14 +12,11 @@ are compared: every array, attribute, tag and member, and the record without the
 hold wording, paths and durations.  Zip files are compared without the dates of their members; all
 other dates are that of SOURCE_DATE_EPOCH.  Reports only have to exist.
 
-Prints a line for each fill, and exits with 1 if any differs.  If all are equal, the SHA-256 of each
-file is written to results/kept_fills.csv: of its bytes, or of its contents without WORDS if it has
-a record.  Other processors or libraries round differently; there, only the comparison is valid, not
-the table.  Both versions need the same `__version__`, which filled files contain.
+Prints a line for each fill, and exits with 1 if any differs.  Both versions need the same
+`__version__`, which filled files contain.
 """
 
 import argparse
-import csv
 import hashlib
 import io
 import json
@@ -42,7 +39,6 @@ from scipy.io import loadmat
 
 import kept_inputs
 
-RESULTS = Path(__file__).parent / "results" / "kept_fills.csv"
 TEXTS = ("notes", "note", "error", "command", "path")
 TIMES = ("time", "seconds", "versions", "version")
 PRINTS = ("request", "order", "stale")  # fingerprints of requests, which depend on their format
@@ -318,14 +314,6 @@ def sha256(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def digest(name, data):
-    """SHA-256 of a file; where it has words, of what it holds without them."""
-    held, words = held_by(name, data)
-    if not words:
-        return sha256(data)
-    return sha256("".join(f"{value}  {key}\n" for key, value in sorted(held.items())).encode())
-
-
 # --- all of them ----------------------------------------------------------------------------------
 
 
@@ -338,8 +326,8 @@ def scene_of(source):
 
 
 def compared(sources, folder, names):
-    """Runs and prints each fill; (fill, file, SHA-256) of the files after, and how many differ."""
-    rows, wrong, seconds = [], 0, dict.fromkeys(sources, 0.0)
+    """Runs and prints each fill; how many differ."""
+    wrong, seconds = 0, dict.fromkeys(sources, 0.0)
     for number, name in enumerate(names, 1):
         made, found = {label: {} for label in sources}, []
         for label, source in sources.items():
@@ -353,11 +341,9 @@ def compared(sources, folder, names):
         wrong += bool(found)
         said = f"differs: {'; '.join(found)}" if found else "equal"
         print(f"{number:2} {name:32} {said}", flush=True)
-        files = ((file, data) for file, data in made["after"].items() if not file.endswith(REPORT))
-        rows += [(name, file, digest(file, data)) for file, data in files]
     took = ", ".join(f"{label} {value:.0f} s" for label, value in seconds.items())
     print(f"{len(names) - wrong} of {len(names)} fills are equal; {took}")
-    return rows, wrong
+    return wrong
 
 
 def main():
@@ -365,7 +351,7 @@ def main():
     parser.add_argument("--before", type=Path, required=True, help="folder that holds hydiff")
     parser.add_argument("--after", type=Path, required=True, help="folder that holds hydiff")
     parser.add_argument("-o", "--output", type=Path, help="keep the files here, in a new folder")
-    parser.add_argument("--only", nargs="+", choices=FILLS, help="of these fills; no table")
+    parser.add_argument("--only", nargs="+", choices=FILLS, help="of these fills")
     args = parser.parse_args()
     warnings.simplefilter("ignore", NotGeoreferencedWarning)
     sources = {label: getattr(args, label).resolve() for label in ("before", "after")}
@@ -374,12 +360,8 @@ def main():
     with tempfile.TemporaryDirectory() as spare:
         folder = args.output or Path(spare)
         kept_inputs.make(folder / "inputs", scene_of(sources["before"]))
-        rows, wrong = compared(sources, folder.resolve(), args.only or list(FILLS))
-    if wrong:
-        sys.exit(1)
-    if args.only is None:
-        with RESULTS.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([("fill", "file", "sha256"), *rows])
+        wrong = compared(sources, folder.resolve(), args.only or list(FILLS))
+    sys.exit(wrong > 0)
 
 
 if __name__ == "__main__":

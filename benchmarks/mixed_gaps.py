@@ -8,7 +8,6 @@ band, budget `fast` on a CPU.  The stripes of a seed are the same for all kinds 
 """
 
 import argparse
-import csv
 import os
 import platform
 import sys
@@ -19,6 +18,7 @@ import numpy as np
 
 import hydiff
 from hydiff.auto.split import NONE, SOME
+from hydiff.bench import records
 from hydiff.gaps.mask import make_mask
 
 RESULTS = Path(__file__).parent / "results" / "mixed_gaps.csv"
@@ -100,22 +100,6 @@ def nrmse(values, truth, entries):
     return float(np.mean([np.sqrt(np.mean(off**2)) / (t.std() or 1.0) for off, t in pairs]))
 
 
-def kept():
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def keep(rows):
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        table = csv.DictWriter(file, NAMES, lineterminator="\n")
-        if new:
-            table.writeheader()
-        table.writerows(rows)
-
-
 def pooled(rows):
     """Share inside the 80 % intervals, every entry alike, and how many entries there are."""
     entries = np.array([int(r["entries"]) for r in rows])
@@ -159,14 +143,15 @@ def main():
     ask.add_argument("--seeds", type=int, default=2)
     ask.add_argument("--side", type=int, default=48, help="pixels of the crops")
     given = ask.parse_args()
-    done = {(r["scene"], r["gaps"], int(r["seed"])) for r in kept()}
+    done = {(r["scene"], r["gaps"], int(r["seed"])) for r in records.read(RESULTS)}
     for seed in range(given.seeds):
         for scene in SCENES:
             for gaps in GAPS:
                 if (scene, gaps, seed) not in done:
-                    keep(list(rows_of(scene, gaps, seed, given.side)))
+                    for row in list(rows_of(scene, gaps, seed, given.side)):
+                        records.append(RESULTS, row, NAMES)
                     print(seed, scene, gaps, flush=True)
-    sys.exit(0 if summary(kept()) else 1)
+    sys.exit(0 if summary(records.read(RESULTS)) else 1)
 
 
 if __name__ == "__main__":

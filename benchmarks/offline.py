@@ -16,7 +16,6 @@ DATA/dev scenes of other sensors, with evenly spaced bands (`elsewhere`).
 """
 
 import argparse
-import csv
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from torch import Tensor
 
 import hydiff
 from hydiff import metrics
-from hydiff.bench import scenes
+from hydiff.bench import records, scenes
 from hydiff.bench.figures import COLOURS
 from hydiff.cube import Bools, Cube, Floats, Scale, unit_scale
 from hydiff.gaps.mask import PUBLISHED, PUBLISHED_COLUMNS, make_mask
@@ -277,31 +276,20 @@ FIELDS = (
 def add(path: Path, rows: Iterator[Row], about: Row) -> None:
     """Each row as soon as it is known, at the end of a file that others may be writing to."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        suppress(FileExistsError),
-        path.open("x") as file,
-    ):  # only one of several processes writes the header
+    with suppress(FileExistsError), path.open("x") as file:  # only one process writes the header
         file.write(",".join(FIELDS) + "\n")
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, restval="", lineterminator="\n")
-        for row in rows:
-            writer.writerow(row | about)
-            file.flush()
-            print(*row.values(), flush=True)
+    for row in rows:
+        records.append(path, row | about, FIELDS)
+        print(*row.values(), flush=True)
 
 
 def gather(paths: Sequence[Path]) -> None:
     """Rows of several files beside those that are there: of one cell the last."""
     found = {}
     for path in (RESULTS, *paths):
-        if path != RESULTS or path.exists():
-            with path.open(newline="") as file:
-                found |= {tuple(r[k] for k in KEY): r for r in csv.DictReader(file)}
+        found |= {tuple(r[k] for k in KEY): r for r in records.read(path)}
     order = sorted(found.values(), key=lambda r: (int(r["crops"] or 0), int(r["updates"] or 0)))
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(order)
+    records.write(RESULTS, order, FIELDS)
     draw(order, FIGURE)
 
 

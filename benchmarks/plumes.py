@@ -26,7 +26,6 @@ depend on other load of the machine.
 """
 
 import argparse
-import csv
 import os
 import platform
 import shlex
@@ -41,7 +40,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 
 import hydiff
-from hydiff.bench import uses
+from hydiff.bench import records, uses
 from hydiff.gaps.mask import make_mask
 from hydiff.io.bundled import sample, sample_labels
 from hydiff.metrics import NORMAL_QUANTILES
@@ -233,33 +232,14 @@ def device_name(device):
     return f"CPU {platform.machine()}, {os.cpu_count()} cores"
 
 
-def read():
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def key(row):
     return tuple(row[k] for k in KEY)
 
 
 def forget(code, methods):
     """Take the rows of a state and some methods out of the file."""
-    kept = [row for row in read() if row["code"] != code or row["method"] not in methods]
-    with RESULTS.open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(kept)
-
-
-def append(row):
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            table.writeheader()
-        table.writerow(row)
+    kept = [r for r in records.read(RESULTS) if r["code"] != code or r["method"] not in methods]
+    records.write(RESULTS, kept, COLUMNS)
 
 
 def shown(value):
@@ -268,7 +248,7 @@ def shown(value):
 
 def run(asked):
     place = device_name(asked.device)
-    done, end = {key(row) for row in read()}, time.monotonic() + 60 * asked.minutes
+    done, end = {key(row) for row in records.read(RESULTS)}, time.monotonic() + 60 * asked.minutes
     for found in cells(asked, place):
         cell = dict(zip(KEY, (*found, asked.code, place), strict=True))
         wanted = cell["method"] in asked.method and cell["part"] in asked.part
@@ -276,7 +256,8 @@ def run(asked):
             continue
         figures = ROWS[cell["part"]](cell, asked.device)
         row = cell | {k: shown(v) for k, v in figures.items()}
-        append(row | {"command": shlex.join(["python", "benchmarks/plumes.py", *sys.argv[1:]])})
+        row |= {"command": shlex.join(["python", "benchmarks/plumes.py", *sys.argv[1:]])}
+        records.append(RESULTS, row, COLUMNS)
         print(*(row.get(k, "") for k in (*KEY[1:6], "recovered", "covered_80", "rmse", "lda",
                                          "knn", "seconds")), sep="\t", flush=True)  # fmt: skip
 
@@ -295,7 +276,7 @@ def other(cell, method):
 
 
 def summary(code):
-    rows = read()
+    rows = records.read(RESULTS)
     now, known = table_of(rows, code), table_of(rows, "before")
     places = sorted({r["device"] for r in rows if r["code"] == code})
     print(f"\ncode {code}: {len(now)} cells on {', '.join(places) or 'nothing yet'}")

@@ -5,11 +5,10 @@
 The first principal component of Indian Pines, to a relative residual of 1e-4.
 """
 
-import csv
-
 import numpy as np
 
 from classical import DATA, ROOT, scene
+from hydiff.bench import records
 from hydiff.maths import subspace
 from hydiff.methods import classical as fills
 from hydiff.methods import membranes
@@ -60,10 +59,7 @@ def main():
         for s in (1.25, 1.5, 1.75, 2.0):
             rows.append({"mask": mask, "s": s} | compared(z, known, s))
             print(rows[-1])
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    records.write(RESULTS, rows)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ the strongest component of pure noise, and the gain in dB of one pass of the net
 in measured pixels and in the gaps.
 """
 
-import csv
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import torch
 
+from hydiff.bench import records
 from hydiff.gaps.mask import make_mask
 from hydiff.learn import prior_weights
 from hydiff.methods import prior
@@ -57,10 +57,7 @@ def main():
             for k, found in enumerate(gains(x, observed, sigma, rng)):
                 row = (place, sigma, k, *(f"{value:.3f}" for value in found))
                 rows.append(dict(zip(FIELDS, row, strict=True)))
-    with RESULTS.open("w", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    records.write(RESULTS, rows)
 
 
 if __name__ == "__main__":

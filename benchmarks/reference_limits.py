@@ -22,7 +22,6 @@ implanted   an absorption of one band, 0.2 deep, in places at two dates that are
 """
 
 import argparse
-import csv
 from itertools import product
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from scipy import ndimage
 
 import hydiff
 import reference_places
-from hydiff.bench import scenes
+from hydiff.bench import records, scenes
 from hydiff.cube import Cube
 from hydiff.errors import BadValue
 from hydiff.methods import choose
@@ -55,15 +54,14 @@ def main() -> None:
     options = parser.parse_args()
     part = options.part
     if part == "implanted":
-        _add(RESULTS / "reference_implanted.csv", {"rule": options.rule} | implanted())
+        row = {"rule": options.rule} | implanted()
+        records.append(RESULTS / "reference_implanted.csv", row, list(row))
+        print(row)
         return
     rows: list[dict[str, object]] = []
     for row in narrow() if part == "narrow" else shifts():
         rows.append(row)
-        with (RESULTS / f"reference_{part}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        records.write(RESULTS / f"reference_{part}.csv", rows)
         if part == "narrow":
             print(row, flush=True)
     if part == "shifts":
@@ -155,16 +153,6 @@ def _implanted_in(place, mask):
         off = [rms(after) for after in errors[1]]
         added = [rms(after - first) for first, after in zip(*errors, strict=True)]
         yield off[1] / off[0], added[1] / added[0], np.mean(10 * np.log10(plain / own))
-
-
-def _add(path, row):
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(row), lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-    print(row)
 
 
 def shifts():

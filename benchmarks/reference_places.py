@@ -9,7 +9,6 @@ from another image; the pairs of `hydiff bench reference` evaluate them.
 """
 
 import argparse
-import csv
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 
 import hydiff
 from hydiff.auto.candidates import CORRECTED, WITH_REFERENCE
-from hydiff.bench import pairs, scenes
+from hydiff.bench import pairs, records, scenes
 from hydiff.cube import Cube
 from hydiff.methods import choose
 from hydiff.methods.estimate import Job, estimate
@@ -49,19 +48,19 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="what `auto` makes of rows there are")
     parser.add_argument("--models", action="store_true", help="what single models make of them")
     options = parser.parse_args()
-    rows = _rows()
+    rows = records.read(RESULTS)
     done = {(row["place"], row["mask"], row["side"]) for row in rows}
     for place, mask in product(options.place, options.mask):
         old = options.again or options.models
         if not old and (place, mask, str(options.side)) not in done:
             rows.append({"place": place, "mask": mask, "side": str(options.side)})
             rows[-1] |= modelled(place, mask, options.side) | decided(place, mask, options.side)
-            _write(rows)
+            records.write(RESULTS, rows, NAMES)
     for row in rows:
         cell = row["place"], row["mask"], int(row["side"])
         row |= decided(*cell) if options.again else {}
         row |= modelled(*cell) if options.models else {}
-    _write(rows)
+    records.write(RESULTS, rows, NAMES)
     _summary(rows)
 
 
@@ -125,20 +124,6 @@ def _gain(before: np.ndarray, values: np.ndarray, truth: np.ndarray, gaps: np.nd
 
 def _images() -> Path:
     return scenes.data_folder() / "train" / "sentinel2.npz"
-
-
-def _rows() -> list[dict[str, str]]:
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _write(rows: list[dict[str, str]]) -> None:
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, NAMES, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _summary(rows: list[dict[str, str]]) -> None:

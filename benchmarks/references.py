@@ -11,13 +11,12 @@ image of another pair.
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
 
 import hydiff
-from hydiff.bench import scenes
+from hydiff.bench import records, scenes
 from hydiff.errors import BadValue
 from hydiff.report.plots import GAP_COLOUR
 
@@ -42,14 +41,14 @@ def main() -> None:
     if options.picture is not None:
         picture(options.picture)
         return
-    done = _rows()
+    done = records.read(RESULTS)
     keys = {(r["pair"], r["mask"], r["reference"], r["side"]) for r in done}
     for name in options.pair:
         for mask in MASKS:
             wanted = [k for k in KINDS if (name, mask, k, str(options.side)) not in keys]
             for row in judged(name, mask, wanted, options.side) if wanted else ():
                 done.append(row)
-                _write(done)
+                records.write(RESULTS, done, NAMES)
     _summary(done)
 
 
@@ -146,20 +145,6 @@ def picture(path):
         ax.set_title(title, fontsize=10)
         ax.set_axis_off()
     figure.savefig(path, dpi=110)
-
-
-def _rows():
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _write(rows):
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, NAMES, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _summary(rows):

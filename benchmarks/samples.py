@@ -10,7 +10,6 @@ samples.
 """
 
 import argparse
-import csv
 import os
 import platform
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import hydiff
+from hydiff.bench import records
 from hydiff.gaps.mask import make_mask
 
 RESULTS = Path(__file__).parent / "results" / "samples.csv"
@@ -253,22 +253,6 @@ def row(scene, mask, seed, method, quantity, value, n, count, seconds):
     }  # fmt: skip
 
 
-def kept():
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def keep(rows):
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        table = csv.DictWriter(file, NAMES, lineterminator="\n")
-        if new:
-            table.writeheader()
-        table.writerows(rows)
-
-
 def main():
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--samples", type=int, default=49)
@@ -279,15 +263,17 @@ def main():
         hydiff.fill(
             np.where(np.eye(20) > 0, np.nan, 1.0 + np.ones((3, 20, 20)))
         )  # a first fill, for the imports
-        keep([cost(method) for method in METHODS])
+        for method in METHODS:
+            records.append(RESULTS, cost(method), NAMES)
         return
-    done = {(r["scene"], r["mask"], int(r["seed"]), r["method"]) for r in kept()}
+    done = {(r["scene"], r["mask"], int(r["seed"]), r["method"]) for r in records.read(RESULTS)}
     for seed in range(given.seeds):
         for scene in SCENES:
             for mask in MASKS:
                 for method in METHODS:
                     if (scene, mask, seed, method) not in done:
-                        keep(list(rows_of(scene, mask, seed, method, given.samples)))
+                        for row in list(rows_of(scene, mask, seed, method, given.samples)):
+                            records.append(RESULTS, row, NAMES)
                         print(seed, scene, mask, method, flush=True)
 
 

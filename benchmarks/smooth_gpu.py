@@ -22,7 +22,6 @@ they do not.
 """
 
 import argparse
-import csv
 import functools
 import os
 import platform
@@ -37,6 +36,7 @@ import numpy as np
 import torch
 
 from granule import NODATA, make
+from hydiff.bench import records
 from hydiff.gaps import mask
 from hydiff.learn import gap_fields
 from hydiff.methods import choose, classical, kriging, remainder, smooth
@@ -70,13 +70,7 @@ def add(**row):
     gpu = torch.cuda.get_device_name() if GPU.type == "cuda" else platform.machine()
     row |= {"gpu": gpu, "torch": torch.__version__}
     row = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
-    path = OUT / "smooth_gpu.csv"
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+    records.append(OUT / "smooth_gpu.csv", row, FIELDS)
     print({k: v for k, v in row.items() if k not in ("gpu", "torch")}, flush=True)
 
 

@@ -45,11 +45,9 @@ def classical(rows):
     """Methods down, scene and mask across, each NRMSE by band of the missing entries · SAM of all
     in degrees · MPSNR of all; smooth at its default s only."""
     rows = [r for r in rows if r["method"] != "smooth" or r["s"] == "1.5"]
-    rows = [r for r in rows if "moved" not in r["mask"]]
     columns = list(dict.fromkeys((r["scene"], r["mask"]) for r in rows))
     methods = sorted({r["method"] for r in rows}, key=lambda m: average(rows, NRMSE, method=m))
-    yield line("method", *(f"{s}, {m.split('_')[0]}" for s, m in columns), "seconds")
-    yield rule(len(columns) + 2)
+    yield from head("method", *(f"{s}, {m.split('_')[0]}" for s, m in columns), "seconds")
     for method in methods:
         mine = {(r["scene"], r["mask"]): r for r in rows if r["method"] == method}
         figures = [several(mine[c], (NRMSE, 3), ("sam", 2), ("mpsnr", 2)) for c in columns]
@@ -65,96 +63,8 @@ def several(row, *columns):
     return " · ".join(f"{float(row[column]):.{digits}f}" for column, digits in columns)
 
 
-def learned(rows):
-    """Cases down, methods across: mean MPSNR over the seeds, with their standard deviation."""
-    rows = [r for r in rows if r["settings"] == "{}"]
-    run = {r["method"] for r in rows}
-    methods = [m for m in ("hydiff-ei", "ei", "robust-ei", "smooth", "harmonic") if m in run]
-    yield line("scene, mask, scale", "σ_y", *(f"`{m}`" for m in methods))
-    yield rule(len(methods) + 2)
-    cases = dict.fromkeys((r["scene"], r["mask"], r["scale"], r["sigma_y"]) for r in rows)
-    for case in sorted(cases, key=lambda c: (c[0] != "indian_pines_144", c[3], c)):
-        scene, mask, scale, sigma = case
-        picked = {"scene": scene, "mask": mask, "scale": scale, "sigma_y": sigma}
-        yield line(
-            f"{scene}, {mask}, {scale}", sigma, *(cell(rows, method=m, **picked) for m in methods)
-        )
-
-
-def readings(rows):
-    """The readings of ε_0 on one scene."""
-    yield line("ε_0", "MPSNR of the result", "of the raw network")
-    yield rule(3)
-    for reading in ("implied", "fresh", "none"):
-        settings = "{}" if reading == "implied" else json.dumps({"eps0": reading})
-        picked = {"method": "hydiff-ei", "scale": "minmax", "settings": settings}
-        yield line(f"`{reading}`", cell(rows, **picked), cell(rows, "mpsnr_raw", **picked))
-
-
-def presets(rows):
-    """What single settings cost."""
-    yield line("settings changed", "MPSNR", "seconds on the GPU")
-    yield rule(3)
-    for settings in dict.fromkeys(r["settings"] for r in rows):
-        seconds = min(float(r["seconds"]) for r in rows if r["settings"] == settings)
-        shown = ", ".join(f"{k} = {v}" for k, v in json.loads(settings).items()) or "none"
-        yield line(shown, cell(rows, settings=settings), f"{seconds:.1f}")
-
-
-def scenes(rows):
-    """Noiseless: scenes down, methods across, each the mean over the published masks 1 to 4."""
-    rows = unscaled(rows)
-    methods = ("hydiff-ei", "smooth", "harmonic", "bandmean")
-    yield line("scene", *(f"`{m}`" for m in methods))
-    yield rule(len(methods) + 1)
-    rows = select(rows, sigma_y="0.0")
-    for scene in dict.fromkeys(r["scene"] for r in rows):
-        yield line(scene, *(f"{average(rows, scene=scene, method=m):.2f}" for m in methods))
-    yield line("mean", *(f"{average(rows, method=m):.2f}" for m in methods))
-
-
-def noisy(rows):
-    """Methods across, noise down: means over scenes and masks, SAM in degrees · MPSNR."""
-    rows = unscaled(rows)
-    methods = ("hydiff-ei", "smooth", "harmonic", "bandmean")
-    yield line("σ_y", *(f"`{m}`" for m in methods), "scenes where `hydiff-ei` beats `smooth`")
-    yield rule(len(methods) + 2)
-    names = list(dict.fromkeys(r["scene"] for r in rows))
-    for sigma in dict.fromkeys(r["sigma_y"] for r in rows):
-        mine = select(rows, sigma_y=sigma)
-        won = sum(
-            average(mine, scene=s, method="hydiff-ei") > average(mine, scene=s, method="smooth")
-            for s in names
-        )
-        figures = (
-            f"{average(mine, 'sam', method=m):.2f} · {average(mine, method=m):.2f}" for m in methods
-        )
-        yield line(sigma, *figures, f"{won} of {len(names)}")
-
-
-def unscaled(rows):
-    """Without the masks that were once scaled to narrower scenes, whose gaps shrank with them."""
-    return [r for r in rows if "scaled" not in r["mask"]]
-
-
-def engines(rows):
-    """Scenes across, ways down: mean MPSNR over the seeds."""
-    scenes = list(dict.fromkeys(r["scene"] for r in rows))
-    yield line("engine, precision", *scenes, "mean", "seeds")
-    yield rule(len(scenes) + 3)
-    for settings in sorted({r["settings"] for r in rows}, reverse=True):
-        mine = select(rows, settings=settings)
-        figures = [average(mine, scene=scene) for scene in scenes]
-        seeds = [len(select(mine, scene=scene)) for scene in scenes]
-        way = json.loads(settings)
-        shown = [f"{f:.2f}" for f in (*figures, mean(figures))]
-        count = "–".join(str(n) for n in sorted(set(seeds)))
-        yield line(f"`{way['engine']}`, {way['precision']}", *shown, count)
-
-
 def speed_engines(rows):
-    yield line("engine", "precision", "ms a step", "seconds a cube", "peak GiB")
-    yield rule(5)
+    yield from head("engine", "precision", "ms a step", "seconds a cube", "peak GiB")
     for r in select(rows, what="engine"):
         yield line(f"`{r['engine']}`", r["precision"], r["ms_per_step"], r["seconds_per_cube"],
                    r["peak_gib"])  # fmt: skip
@@ -166,8 +76,7 @@ def startup(rows):
     for r in rows:
         ends.setdefault(r["process"], {})[r["stage"]] = float(r["seconds"])
     least = max(ends["bare"].values())
-    yield line("process", *names, "seconds above the bare one")
-    yield rule(len(names) + 2)
+    yield from head("process", *names, "seconds above the bare one")
     for process, own in ends.items():
         stages = [f"{own[name]:.1f}" if name in own else "" for name in names]
         yield line(process, *stages, f"{max(own.values()) - least:.1f}")
@@ -177,8 +86,7 @@ def smooth_on_gpu(rows):
     """Fills down, the devices in turn: seconds, milliseconds of the parts, and the differences."""
     parts = ("components", "projection", "remainder", "covariances", "kriging", "reconstruction")
     names = ("fill", "missing %", "device", "seconds", *parts, "to the CPU", "to the solution")
-    yield line(*names, "iterations")
-    yield rule(len(names) + 1)
+    yield from head(*names, "iterations")
     for r in rows:
         milliseconds = (f"{1e3 * float(r[part]):.0f}" if r[part] else "" for part in parts)
         size = " × ".join(r[side] for side in ("rows", "cols", "bands"))
@@ -191,8 +99,9 @@ def smooth_on_gpu(rows):
 def granules(rows):
     """Fills of a whole granule down: the seconds of each phase."""
     phases = ("masks", "decision", "tiles", "writing")
-    yield line("device (cores)", "options", "seconds", *phases, "CPU s", "GB in all", "MPSNR dB")
-    yield rule(6 + len(phases))
+    yield from head(
+        "device (cores)", "options", "seconds", *phases, "CPU s", "GB in all", "MPSNR dB"
+    )
     for r in rows:
         each = (f"{float(r[f'{name}_s']):.0f}" for name in phases)
         memory, mpsnr = float(r["together_mb"]) / 1e3, float(r["mpsnr_missing"])
@@ -205,18 +114,16 @@ def granules_on_gpus(rows):
     """GPUs down, simulated from one: workers share the tiles of a granule, nodes whole granules."""
     [r] = [r for r in rows if "NVIDIA" in r["device"]]
     apart = sum(float(r[f"{name}_s"]) for name in ("masks", "decision", "writing"))
-    yield line("GPUs", "s a granule, tiles shared", "h for 1,000")
-    yield rule(3)
+    yield from head("GPUs", "s a granule, tiles shared", "h for 1,000")
     for count in (1, 2, 4, 8):
         alone = apart + float(r["tiles_s"]) / count
         yield line(str(count), f"{alone:.0f}", f"{1000 * float(r['seconds']) / count / 3600:.1f}")
 
 
 def speed_beside(rows):
-    yield line(
+    yield from head(
         "fits side by side", "ms a step and cube", "seconds a cube", "throughput", "peak GiB"
     )
-    yield rule(5)
     mine = select(rows, what="side by side")
     for r in mine:
         gain = float(mine[0]["ms_per_step"]) / float(r["ms_per_step"])
@@ -225,8 +132,7 @@ def speed_beside(rows):
 
 
 def cpu(rows):
-    yield line("channels", "threads", "variant", "seconds a step", "times faster")
-    yield rule(5)
+    yield from head("channels", "threads", "variant", "seconds a step", "times faster")
     for r in rows:
         yield line(r["channels"], r["threads"], r["variant"], r["seconds_per_step"],
                    r["times_faster"])  # fmt: skip
@@ -240,8 +146,9 @@ GROWN = {
 
 def growth(rows):
     """What grows down: from the least to the most of it, and the exponent of a fitted power."""
-    yield line("grows", "from – to", "CPU s", "exponent", "peak MB", "exponent", "MB / cube MB")
-    yield rule(7)
+    yield from head(
+        "grows", "from – to", "CPU s", "exponent", "peak MB", "exponent", "MB / cube MB"
+    )
     for axis, name in GROWN.items():
         mine = [r for r in rows if r["axis"] == axis]
         if not mine:
@@ -258,8 +165,7 @@ def growth(rows):
 
 def archives(rows):
     """Ways to fill many cubes down, per cube."""
-    yield line("way", "wall s (load)", "CPU s", "CPU s, longest path", "speed-up", "peak MB")
-    yield rule(6)
+    yield from head("way", "wall s (load)", "CPU s", "CPU s, longest path", "speed-up", "peak MB")
     names = {"alone": "a process for each", "one": "one process, one core"}
     for r in rows:
         name = names.get(r["run"], f"`--workers {r['workers']}`")
@@ -303,8 +209,7 @@ def _curve(row):
 def _by_updates(curves):
     reached = {int(r["updates"]) for curve in curves.values() for r in curve}
     marks = sorted(n for n in reached if str(n).rstrip("0") in ("1", "2", "5"))
-    yield line("out of sample, by updates", *(f"{n:,}" for n in marks))
-    yield rule(len(marks) + 1)
+    yield from head("out of sample, by updates", *(f"{n:,}" for n in marks))
     for name, curve in curves.items():
         at = {int(r["updates"]): f"{_unseen(r):.2f}" for r in curve}
         yield line(name, *(at.get(n, "–") for n in marks))
@@ -313,9 +218,8 @@ def _by_updates(curves):
 def _ends(curves, others):
     from hydiff.bench.published import PAPER
 
-    yield line("way", "images", "updates", "minutes", "in sample", "out of sample", "its gaps",
-               "other sensors", "by the last doubling", "paper")  # fmt: skip
-    yield rule(10)
+    yield from head("way", "images", "updates", "minutes", "in sample", "out of sample", "its gaps",
+                    "other sensors", "by the last doubling", "paper")  # fmt: skip
     for name, curve in curves.items():
         last, paper = curve[-1], PAPER["offline"].get((0.0, f"offline {curve[-1]['crops']}"))
         shown = [f"{float(last[k]):.2f}" for k in OFFLINE_SCORES]
@@ -335,8 +239,6 @@ def _size(row):
 
 def out_of_sample(curve, updates):
     """The score of a curve at so many updates, between its rows on a logarithmic scale."""
-    import numpy as np
-
     known = np.log([int(r["updates"]) for r in curve])
     return float(np.interp(np.log(updates), known, [float(r["out_of_sample"]) for r in curve]))
 
@@ -376,8 +278,7 @@ def _unseen(row):
 
 
 def preconditioner(rows):
-    yield line("mask", "s", "iterations with R (−Δ)^{−s} Rᵀ", "with L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹")
-    yield rule(4)
+    yield from head("mask", "s", "iterations with R (−Δ)^{−s} Rᵀ", "with L⁻¹ R (−Δ)^{2−s} Rᵀ L⁻¹")
     for r in rows:
         yield line(r["mask"], r["s"], r["plain"], r["ours"])
 
@@ -406,8 +307,7 @@ def front(rows):
             lines.append((sigma, gaps, mine, cells))
     columns = _judged_by([r for _, _, mine, cells in lines for m in methods
                           for r in _rows_of(mine[m], cells)])  # fmt: skip
-    yield line("gaps", "missing entries", *(f"`{m}`" for m in (*methods, *plain)))
-    yield rule(len(methods) + len(plain) + 2)
+    yield from head("gaps", "missing entries", *(f"`{m}`" for m in (*methods, *plain)))
     for sigma, gaps, mine, cells in lines:
         scenes = len({scene for scene, _ in cells})
         noise = "" if sigma == "0.0" else f", noise {sigma}"
@@ -426,8 +326,7 @@ def by_mask(rows):
     mine, masks = _of_masks(rows)
     columns = [("NRMSE", m) for m in INTERPOLATED] + [("dB", m) for m in ("smooth", "auto")]
     names = {"NRMSE": "missing_nrmse", "dB": "missing_mpsnr"}
-    yield line("mask", "scenes", *(f"{name}, `{m}`" for name, m in columns))
-    yield rule(2 + len(columns))
+    yield from head("mask", "scenes", *(f"{name}, `{m}`" for name, m in columns))
     for mask, cells in masks.items():
         figures = (_by_scene(mine[m], cells, [names[name]]) for name, m in columns)
         yield line(mask, str(len(cells)), *figures)
@@ -436,8 +335,7 @@ def by_mask(rows):
 def every_mask(rows):
     """As `by_mask`, masks and measures down."""
     mine, masks = _of_masks(rows)
-    yield line("mask (scenes)", "missing entries", *(f"`{m}`" for m in INTERPOLATED))
-    yield rule(2 + len(INTERPOLATED))
+    yield from head("mask (scenes)", "missing entries", *(f"`{m}`" for m in INTERPOLATED))
     for mask, cells in masks.items():
         rows = [r for m in INTERPOLATED for r in _rows_of(mine[m], cells)]
         for column in _judged_by(rows):
@@ -498,9 +396,15 @@ def plumes(rows):
     """Gaps and methods down: what of an absorption comes back, by its depth."""
     rows = latest(rows, "plume")
     depths = list(dict.fromkeys(r["depth"] for r in rows))
-    yield line("gaps", "method", *(f"{100 * float(d):g} % deep" for d in depths), "lowest cell",
-               "80 % intervals cover", "RMSE, % of the range", "scenes")  # fmt: skip
-    yield rule(len(depths) + 6)
+    yield from head(
+        "gaps",
+        "method",
+        *(f"{100 * float(d):g} % deep" for d in depths),
+        "lowest cell",
+        "80 % intervals cover",
+        "RMSE, % of the range",
+        "scenes",
+    )
     for gaps, method in dict.fromkeys((r["gaps"], r["method"]) for r in rows):
         mine = select(rows, gaps=gaps, method=method)
         figures = [f"{average(mine, 'recovered', depth=d):.2f}" for d in depths]
@@ -516,8 +420,9 @@ def plumes(rows):
 def landcover(rows):
     """Methods down: share of the filled pixels whose class is recognised."""
     rows = latest(rows, "landcover")
-    yield line("spectra", "discriminant analysis, %", "nearest neighbours, %", "scenes · cells")
-    yield rule(4)
+    yield from head(
+        "spectra", "discriminant analysis, %", "nearest neighbours, %", "scenes · cells"
+    )
     ways = [("the truth", rows, "_truth")]
     methods = dict.fromkeys(r["method"] for r in rows)
     ways += [(f"`{m}`", select(rows, method=m), "") for m in methods]
@@ -534,8 +439,7 @@ def latest(rows, part):
 
 
 def detectors(rows):
-    yield line("unit", "missing", "`harmonic`", "`smooth`, one scale", "`smooth`, one each")
-    yield rule(5)
+    yield from head("unit", "missing", "`harmonic`", "`smooth`, one scale", "`smooth`, one each")
     for r in rows:
         yield line(
             r["unit"], r["missing"], *(f"{float(r[k]):.3f}" for k in ("harmonic", "one", "each"))
@@ -557,8 +461,7 @@ def unseen(rows):
     """Kinds of cells down, but for gaps that depend on the value; with noise those of all bands."""
     columns = {"within_15_percent": "expected NRMSE within 15 %", "attainable": "attainable"}
     columns |= {"inside_bounds": "in its bounds", "inside_80": "inside 80 %"}
-    yield line("gaps", "cells", *columns.values())
-    yield rule(len(columns) + 2)
+    yield from head("gaps", "cells", *columns.values())
     for row in rows:
         name = row["cells of"]
         noisy_part = name.startswith("σ_y") and "all bands" not in name
@@ -570,10 +473,9 @@ def unseen(rows):
 def mixed_gaps(rows):
     """Gaps and kinds down: coverage pooled over scenes and seeds, and the worst scene's at 80 %."""
     shares = ("50", "80", "95")
-    yield line(
+    yield from head(
         "missing", "kind", "entries", *(f"inside {s} %" for s in shares), "worst scene, 80 %"
     )
-    yield rule(7)
     for gaps, kind in dict.fromkeys((r["gaps"], r["kind"]) for r in rows):
         mine = select(rows, gaps=gaps, kind=kind)
         pooled = [_by_entries(mine, f"inside_{share}") for share in shares]
@@ -586,8 +488,7 @@ def mixed_gaps(rows):
 def sampled(rows):
     """Quantities down: the mean of the scenes, each method with the range and the cells of it."""
     methods = list(dict.fromkeys(r["method"] for r in rows))
-    yield line("of", *(head for m in methods for head in (f"`{m}`", "by scene", "cells")))
-    yield rule(1 + 3 * len(methods))
+    yield from head("of", *(head for m in methods for head in (f"`{m}`", "by scene", "cells")))
     for quantity in dict.fromkeys(r["quantity"] for r in rows):
         cells = []
         for method in methods:
@@ -638,8 +539,7 @@ def anchored_cases(rows):
 
 def anchored(rows):
     """Cases down, methods across: MPSNR of the missing entries, with noise of all."""
-    yield line("scene, mask", "σ_y", *(f"`{m}`" for m in ANCHORED))
-    yield rule(len(ANCHORED) + 2)
+    yield from head("scene, mask", "σ_y", *(f"`{m}`" for m in ANCHORED))
     for sigma, column, mine, cases in anchored_cases(rows):
         for scene, mask in cases:
             picked = {"scene": scene, "mask": mask}
@@ -649,8 +549,7 @@ def anchored(rows):
 
 def anchored_means(rows):
     """The same, means over the cases."""
-    yield line("σ_y", "cases", *(f"`{m}`" for m in ANCHORED))
-    yield rule(len(ANCHORED) + 2)
+    yield from head("σ_y", "cases", *(f"`{m}`" for m in ANCHORED))
     for sigma, column, mine, cases in anchored_cases(rows):
         rest = [r for r in mine if (r["scene"], r["mask"]) in cases]
         means = [f"{mean(figures):.2f}" if figures else "–" for figures in (
@@ -662,8 +561,7 @@ def anchored_means(rows):
 def parts(rows):
     """Settings down, cases across: MPSNR of the missing entries, and seconds of all together."""
     cases = list(dict.fromkeys((r["scene"], r["mask"]) for r in rows))
-    yield line("changed", *(f"{s}, {m}" for s, m in cases), "mean", "seconds")
-    yield rule(len(cases) + 3)
+    yield from head("changed", *(f"{s}, {m}" for s, m in cases), "mean", "seconds")
     for settings in dict.fromkeys(r["settings"] for r in rows):
         mine = select(rows, settings=settings)
         if {(r["scene"], r["mask"]) for r in mine} != set(cases):
@@ -676,8 +574,7 @@ def parts(rows):
 
 def explored(rows):
     """Variants down, run after run: the gain over `smooth`, mean and worst, and seconds a fit."""
-    yield line("run", "variant", "cases", "dB over `smooth`, mean", "worst", "best", "seconds")
-    yield rule(7)
+    yield from head("run", "variant", "cases", "dB over `smooth`, mean", "worst", "best", "seconds")
     smooth = {
         (r["run"], r["scene"], r["mask"]): float(r["mpsnr_missing"])
         for r in select(rows, variant="smooth")
@@ -694,7 +591,7 @@ def explored(rows):
 
 def scene_runs(rows):
     """Runs of the large scene down: wall and CPU seconds, and memory, of all processes."""
-    yield line(
+    yield from head(
         "scene",
         "options",
         "tiles",
@@ -702,7 +599,6 @@ def scene_runs(rows):
         "CPU s: driver, worker",
         "peak MB: driver, worker, sum",
     )
-    yield rule(6)
     for r in rows:
         if not r["run"].startswith(("tile", "whole")):
             size = f"{r['rows']} × {r['cols']} × {r['bands']}, {r['missing_percent']} % missing"
@@ -715,8 +611,7 @@ def scene_runs(rows):
 
 def lazy_scene(rows):
     """A lazy array and the command line down: time, memory, and whether their bytes differ."""
-    yield line("fill", "scene", "options", "CPU s", "peak MB", "entries that differ")
-    yield rule(6)
+    yield from head("fill", "scene", "options", "CPU s", "peak MB", "entries that differ")
     names = {"xarray": "`.hydiff.fill`, to Zarr", "cli": "`hydiff fill`"}
     for r in rows:
         size = f"{r['rows']} × {r['cols']} × {r['bands']}"
@@ -727,8 +622,7 @@ def lazy_scene(rows):
 
 def scene_tiles(rows):
     """Tile sizes down: score, and the error near borders of tiles, cut and not cut there."""
-    yield line("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
-    yield rule(5)
+    yield from head("tile", "MPSNR missing", "border", "the same places, one tile", "quotient")
     for r in rows:
         size = f"{r['tile_rows']} × {r['tile_cols']}"
         if r["run"] == "whole":
@@ -741,10 +635,9 @@ def scene_tiles(rows):
 
 def default_fill(rows):
     """Runs of the default fill down, the latest first."""
-    yield line(
+    yield from head(
         "version", "budget", "device", "workers (of cores)", "wall s (load)", "CPU s", "peak MB"
     )
-    yield rule(7)
     for r in reversed(rows):
         cpu = f"{float(r['cpu']):.1f} + {float(r['children_cpu']):.1f}"
         peaks = r["mb"] if float(r["children_cpu"]) < 1 else f"{r['mb']}, a child {r['child_mb']}"
@@ -757,8 +650,7 @@ def covariances(rows):
     """Where covariances come from down, sizes of tiles across: MPSNR of the missing entries."""
     names = {"tile": "each tile", "scene": "the scene", "power": "none fitted (`--set s=1.5`)"}
     sizes = sorted(dict.fromkeys(r["tile"] for r in rows), key=int)
-    yield line("covariances of", *(f"`--tile {size}`" for size in sizes), "range", "CPU s")
-    yield rule(len(sizes) + 3)
+    yield from head("covariances of", *(f"`--tile {size}`" for size in sizes), "range", "CPU s")
     for name in dict.fromkeys(r["covariances"] for r in rows):
         mine = {r["tile"]: r for r in rows if r["covariances"] == name}
         scores = [float(r["mpsnr_missing"]) for r in mine.values()]
@@ -769,8 +661,7 @@ def covariances(rows):
 
 def priors(rows):
     """What tiles start from down: time (CPU seconds without a GPU), score, and the borders."""
-    yield line("device", "start", "steps of a tile", "s", "MPSNR missing", "border", "step")
-    yield rule(7)
+    yield from head("device", "start", "steps of a tile", "s", "MPSNR missing", "border", "step")
     for r in rows:
         start = r["start"] if r["updates"] == "0" else f"{r['updates']} updates on the scene"
         seconds = "cpu_seconds" if r["device"] == "x86_64" else "seconds"
@@ -801,10 +692,9 @@ def people(rows):
     """Fillers down: means over the cells, and what of ours is better and faster than each."""
     cells = {(r["scene"], r["mask"]) for r in rows}
     found = {(r["method"], r["scene"], r["mask"]): r for r in rows}
-    yield line("filler", "version", "MPSNR dB", "SAM °", "left, %", "CPU seconds",
-               "dB of `auto` above it",
-               "better and faster: gain, times as fast, in cells")  # fmt: skip
-    yield rule(8)
+    yield from head("filler", "version", "MPSNR dB", "SAM °", "left, %", "CPU seconds",
+                    "dB of `auto` above it",
+                    "better and faster: gain, times as fast, in cells")  # fmt: skip
     for name in dict.fromkeys(r["method"] for r in rows):
         mine = select(rows, method=name)
         figures = [f"{average(mine, k):.{d}f}" for k, d in FIGURES_OF_PEOPLE]
@@ -840,8 +730,7 @@ def prior_kinds(rows):
     today's rules and masks that all bands share."""
     rows = [r for r in rows if r["method"] in ("prior", "smooth") and r["mask"] not in BY_BAND]
     rows = [r for r in rows if r["settings_hash"] == settings_hash(cell_of(r))]
-    yield line("scenes", "σ_y", *GAINS)
-    yield rule(6)
+    yield from head("scenes", "σ_y", *GAINS)
     both = {m: {(r["scene"], r["mask"], r["sigma_y"]): r for r in rows if r["method"] == m}
             for m in ("prior", "smooth")}  # fmt: skip
     cells = [c for c in both["prior"] if c in both["smooth"]]
@@ -886,8 +775,7 @@ def _by_h200(rows):
 
 def tuning(rows):
     """Noise and fills down: gains over `smooth` on places held back from the prior's training."""
-    yield line("σ_y", "fill", "cells", "dB in the gaps", "worst", "dB of all entries")
-    yield rule(6)
+    yield from head("σ_y", "fill", "cells", "dB in the gaps", "worst", "dB of all entries")
     for sigma, fill in dict.fromkeys((r["sigma_y"], r["fill"]) for r in rows):
         own = select(rows, sigma_y=sigma, fill=fill)
         missing, every = ([float(r[k]) for r in own] for k in ("missing", "all"))
@@ -899,8 +787,7 @@ def tuning(rows):
 def prior_noise(rows):
     """Variance down: what the network gains over kriging, components of noisy cubes."""
     columns = ("measured pixels, dB", "worst", "gaps, dB", "worst")
-    yield line("variance over that of mere noise", "components", *columns)
-    yield rule(6)
+    yield from head("variance over that of mere noise", "components", *columns)
     edges = (0, 1, 1.2, 2, 5, np.inf)
     for low, high in pairwise(edges):
         own = [r for r in rows if low <= float(r["variance"]) < high]
@@ -913,8 +800,7 @@ def prior_noise(rows):
 
 def without_gpu(rows, kinds_with_noise=("all", *KINDS)):
     """Budgets, noise and kinds of scenes down: what `auto` gains over `smooth` on a CPU."""
-    yield line("budget", "σ_y", "scenes", *GAINS)
-    yield rule(7)
+    yield from head("budget", "σ_y", "scenes", *GAINS)
     for budget, sigma, gains in gains_of_auto(rows):
         for kind, scenes in {"all": EVERY_SCENE, **KINDS}.items():
             own = {c: g for c, g in gains.items() if c[0] in scenes}
@@ -949,8 +835,7 @@ def both_devices(rows):
     """Devices, budgets and noise down: what `auto` gains over `smooth` on all scenes."""
     with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
         on_gpu = _by_h200(list(csv.DictReader(file)))
-    yield line("device", "budget", "noise σ_y", *GAINS)
-    yield rule(7)
+    yield from head("device", "budget", "noise σ_y", *GAINS)
     for device, own in (("CPU", rows), ("H200", on_gpu)):
         for budget, sigma, gains in sorted(gains_of_auto(own), key=lambda g: g[1]):
             here = {c: g for c, g in gains.items() if c[0] in EVERY_SCENE}
@@ -963,8 +848,7 @@ def prior_parts(rows):
     """Recipes of one pass down: their mean gain over `smooth` by kind of scenes."""
     kinds = dict.fromkeys(r["scenes"] for r in rows)
     names = ("size", "components", "planes", "symmetries", "gate")
-    yield line("network", *names[1:-1], "gate, px", *(f"dB, {kind}" for kind in kinds))
-    yield rule(5 + len(kinds))
+    yield from head("network", *names[1:-1], "gate, px", *(f"dB, {kind}" for kind in kinds))
     for how in dict.fromkeys(tuple(r[k] for k in names) for r in rows):
         own = [r for r in rows if tuple(r[k] for k in names) == how]
         yield line(*how, *(f"{average(select(own, scenes=kind), 'gain'):+.3f}" for kind in kinds))
@@ -975,9 +859,8 @@ def prior_bands(rows):
     gains = {"prior": "one pass, dB", "single": "`auto`, single",
              "without": "`auto --no-prior`", "auto": "`auto`"}  # fmt: skip
     inside = ("within 80 %, single", "within 80 %")
-    yield line("scenes", "gaps", "crops", "too few", "`smooth`, MPSNR", *gains.values(),
-               "worst", *inside, "CPU s, `--no-prior`", "CPU s")  # fmt: skip
-    yield rule(14)
+    yield from head("scenes", "gaps", "crops", "too few", "`smooth`, MPSNR", *gains.values(),
+                    "worst", *inside, "CPU s, `--no-prior`", "CPU s")  # fmt: skip
     for kind, gaps in dict.fromkeys((r["scenes"], r["gaps"]) for r in rows):
         own = select(rows, scenes=kind, gaps=gaps)
         shown = [f"{average(own, key):+.2f}" for key in gains]
@@ -993,8 +876,7 @@ def prior_ablation(rows):
     """Variants of the training down, kinds of scenes across: gain over `smooth`, and the worst."""
     kinds = list(dict.fromkeys(r["scenes"] for r in rows))
     about = ("variant", "images", "width", "steps")
-    yield line("trained on", *about[1:], "seconds", *(f"dB, {kind} (worst)" for kind in kinds))
-    yield rule(5 + len(kinds))
+    yield from head("trained on", *about[1:], "seconds", *(f"dB, {kind} (worst)" for kind in kinds))
     for how in dict.fromkeys(tuple(r[k] for k in about) for r in rows):
         own = {r["scenes"]: r for r in rows if tuple(r[k] for k in about) == how}
         found = (own.get(kind) for kind in kinds)
@@ -1004,8 +886,9 @@ def prior_ablation(rows):
 
 def tile_sizes(rows):
     """Sizes of tiles down: mean and scatter of the seeds, and how tiles show at their borders."""
-    yield line("tile", "tiles", "seeds", "MPSNR missing", "border", "the same places", "quotient")
-    yield rule(7)
+    yield from head(
+        "tile", "tiles", "seeds", "MPSNR missing", "border", "the same places", "quotient"
+    )
     for size in dict.fromkeys(r["tile"] for r in rows):
         mine = select(rows, tile=size)
         border, same = (average(mine, column) for column in ("border_ratio", "same_places"))
@@ -1017,8 +900,7 @@ def tile_sizes(rows):
 
 def network_share(rows):
     """How much of the network to blend in: a fixed share, or the rule that was chosen."""
-    yield line("share of the network", "dB over `smooth`", "regret dB, upper bound")
-    yield rule(3)
+    yield from head("share of the network", "dB over `smooth`", "regret dB, upper bound")
     for r in rows:
         if r["way"] == "as it is" or r["way"].startswith("network"):
             name = r["way"].removeprefix("network ").replace("as it is", "as decided")
@@ -1029,25 +911,29 @@ def network_share(rows):
 def as_it_is(rows):
     """Every column, under its name."""
     rows = list(rows)
-    yield line(*(key.replace("_", " ") for key in rows[0]))
-    yield rule(len(rows[0]))
+    yield from head(*(key.replace("_", " ") for key in rows[0]))
     for row in rows:
         yield line(*row.values())
 
 
 def ratios(rows):
     """Commands down: their time over that of a reference computation."""
-    yield line("what", "reference computation", "ratio")
-    yield rule(3)
+    yield from head("what", "reference computation", "ratio")
     for r in rows:
         yield line(r["what"], r["yardstick"], r["ratio"])
 
 
 def response_times(rows):
     """Layouts down: time from a key press to the picture, its parts, and what was sent."""
-    yield line("layout", "shown", "s, median (range)", "server, sending, painting s", "CPU s", "MB",
-               "load (cores)")  # fmt: skip
-    yield rule(7)
+    yield from head(
+        "layout",
+        "shown",
+        "s, median (range)",
+        "server, sending, painting s",
+        "CPU s",
+        "MB",
+        "load (cores)",
+    )
     for r in rows:
         span = f"{r['median_s']} ({r['least_s']} … {r['most_s']})"
         parts = ", ".join(r[k] for k in ("server_s", "sending_s", "painting_s"))
@@ -1057,11 +943,10 @@ def response_times(rows):
 
 def foreseen(rows):
     """Kinds of cells down: expected scores beside the true ones, and the coverage of intervals."""
-    yield line("cells of", "cells", "expected NRMSE within 15 %", "attainable", "scatter",
-               "expected / true NRMSE", "in its bounds", "50 %", "80 %", "95 %", "80 %: scenes",
-               "80 %: four cells of five", "worst tenth: distance, roughness",
-               "repeated", "interval score")  # fmt: skip
-    yield rule(15)
+    yield from head("cells of", "cells", "expected NRMSE within 15 %", "attainable", "scatter",
+                    "expected / true NRMSE", "in its bounds", "50 %", "80 %", "95 %",
+                    "80 %: scenes", "80 %: four cells of five", "worst tenth: distance, roughness",
+                    "repeated", "interval score")  # fmt: skip
     for r in rows:
         whole = {k: f"{float(v):.0f}" for k, v in r.items() if k not in ("cells of", "cells") and v}
         yield line(
@@ -1102,8 +987,9 @@ def cell(rows, column="mpsnr", **picked):
 
 def opening(rows):
     """Kinds of gaps and tools down: the scores behind the picture of the README."""
-    yield line("gaps", "entries", "tool", "NRMSE", "SAM °", "derivative RMSE × 1000", "MPSNR dB")
-    yield rule(7)
+    yield from head(
+        "gaps", "entries", "tool", "NRMSE", "SAM °", "derivative RMSE × 1000", "MPSNR dB"
+    )
     for row in rows:
         figures = (f"{float(row['nrmse']):.3f}", f"{float(row['sam']):.2f}")
         figures += (f"{1000 * float(row['derivative_rmse']):.2f}", f"{float(row['mpsnr']):.2f}")
@@ -1114,8 +1000,7 @@ def opening(rows):
 def forecasts(rows):
     """Fills down: real seconds and memory, and what was expected of them before."""
     ways = ("first", "later")
-    yield line("fill", "s", "first", "later", "MB", "first", "later")
-    yield rule(7)
+    yield from head("fill", "s", "first", "later", "MB", "first", "later")
     for row in rows:
         seconds = (row["seconds"], *(_beside(row, way) for way in ways))
         memory = (row["memory_mb"], *(row[f"{way}_mb"] for way in ways))
@@ -1137,8 +1022,10 @@ def line(*cells):
     return "| " + " | ".join(cells) + " |"
 
 
-def rule(columns):
-    return "|---" * columns + "|"
+def head(*names):
+    """The head of a table, and the rule below it."""
+    yield line(*names)
+    yield "|---" * len(names) + "|"
 
 
 def paired(rows, one, other):
@@ -1160,8 +1047,9 @@ def diffusion_gain(rows):
     from hydiff.bench.published import PAPER
 
     others = ("ei", "hyper-ei", "robust-ei")
-    yield line("σ_y", *(f"less `{m}`" for m in others), "paper: less EI", "paper: less Robust-EI")
-    yield rule(6)
+    yield from head(
+        "σ_y", *(f"less `{m}`" for m in others), "paper: less EI", "paper: less Robust-EI"
+    )
     figures = PAPER["ei-ablation"]
     for sigma in ("0.0", "0.1", "0.2", "0.3"):
         mine = select(rows, sigma_y=sigma)
@@ -1176,8 +1064,7 @@ def diffusion_gain(rows):
 def changed(rows):
     """Settings down, noise across: MPSNR less that of the default on the same cells."""
     levels = sorted({r["sigma_y"] for r in rows})
-    yield line("method", "settings changed", *(f"σ_y = {level}" for level in levels))
-    yield rule(len(levels) + 2)
+    yield from head("method", "settings changed", *(f"σ_y = {level}" for level in levels))
     for method in dict.fromkeys(r["method"] for r in rows):
         mine = select(rows, method=method)
         for settings in sorted({r["settings"] for r in mine} - {"{}"}):
@@ -1192,8 +1079,7 @@ def changed(rows):
 
 def seven_or_one(rows):
     """Families down: rotation less the family on the same cells, by one and by seven a step."""
-    yield line("family", "rotation less it, one a step", "seven a step", "seven less one")
-    yield rule(4)
+    yield from head("family", "rotation less it, one a step", "seven a step", "seven less one")
 
     def of(name, n):
         wanted = {"transform": name} | ({"n_transforms": n} if n > 1 else {})
@@ -1208,13 +1094,6 @@ TABLES = {
     ("benchmarks/results/classical.csv", ""): classical,
     ("benchmarks/results/opening.csv", ""): opening,
     ("benchmarks/results/forecast.csv", ""): forecasts,
-    ("benchmarks/results/learned_required.csv", ""): learned,
-    ("benchmarks/results/learned_required.csv", "readings"): readings,
-    ("benchmarks/results/learned_product.csv", ""): learned,
-    ("benchmarks/results/learned_presets.csv", ""): presets,
-    ("benchmarks/results/learned_table.csv", ""): scenes,
-    ("benchmarks/results/learned_table.csv", "noisy"): noisy,
-    ("benchmarks/results/learned_engines.csv", ""): engines,
     ("benchmarks/results/speed.csv", "engines"): speed_engines,
     ("benchmarks/results/startup.csv", ""): startup,
     ("benchmarks/results/granule.csv", ""): granules,
@@ -1292,7 +1171,6 @@ TABLES = {
     ("benchmarks/results/prior_wide.csv", ""): as_it_is,
     **reference_tables.TABLES,
     ("benchmarks/results/viewer.csv", ""): response_times,
-    ("benchmarks/results/viewer_whole.csv", ""): as_it_is,
 }
 
 

@@ -28,7 +28,6 @@ this list minus the number of different files.  The list does not include
 """
 
 import argparse
-import csv
 import functools
 import inspect
 import json
@@ -202,6 +201,7 @@ def main():
     import numpy as np
 
     import hydiff
+    from hydiff.bench import records
     from kept_inputs import LOST, crop, envi
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -212,14 +212,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         envi(Path(name) / "in.img", values, data_ignore_value=LOST)
         rows = [{"code": label, **traced(fill, Path(name))} for fill in FILLS]
-    kept = []
-    if RESULTS.exists():
-        with RESULTS.open(newline="") as file:
-            kept = [row for row in csv.DictReader(file) if row["code"] != label]
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *rows])
+    kept = [row for row in records.read(RESULTS) if row["code"] != label]
+    records.write(RESULTS, [*kept, *rows], COLUMNS)
     print(RESULTS.read_text(), end="")
     print(f"hydiff is {Path(hydiff.__file__).parent}")
 

@@ -10,7 +10,6 @@ after the steps; CPU seconds.  No noise, one seed.
 """
 
 import argparse
-import csv
 import time
 from itertools import product
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 
 import hydiff
 from hydiff import metrics
-from hydiff.bench import scenes
+from hydiff.bench import records, scenes
 from hydiff.gaps.mask import make_mask
 from prior_parts import held_back
 
@@ -70,32 +69,22 @@ def gain(truth, observed, size, steps, device):
 def measure(whole, sizes, only):
     device = "cuda" if whole else "cpu"
     name = torch.cuda.get_device_name() if whole else "CPU"
-    done = {tuple(r[k] for k in ("scene", "mask", "size", "steps", "device")) for r in rows()}
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            table.writeheader()
-        for scene, mask, truth, observed in cases(whole):
-            for size, steps in ((s, n) for s in sizes for n in STEPS[s]):
-                if (only and scene not in only) or (scene, mask, size, str(steps), name) in done:
-                    continue
-                began = time.process_time()
-                over = gain(truth, observed, size, steps, device)
-                row = dict(zip(FIELDS, (
-                    scene, mask, *truth.shape[1:], size, steps, f"{over:.3f}",
-                    f"{time.process_time() - began:.1f}", name,
-                ), strict=True))  # fmt: skip
-                table.writerow(row)
-                file.flush()
-                print(row, flush=True)
-
-
-def rows():
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
+    done = {
+        tuple(r[k] for k in ("scene", "mask", "size", "steps", "device"))
+        for r in records.read(RESULTS)
+    }
+    for scene, mask, truth, observed in cases(whole):
+        for size, steps in ((s, n) for s in sizes for n in STEPS[s]):
+            if (only and scene not in only) or (scene, mask, size, str(steps), name) in done:
+                continue
+            began = time.process_time()
+            over = gain(truth, observed, size, steps, device)
+            row = dict(zip(FIELDS, (
+                scene, mask, *truth.shape[1:], size, steps, f"{over:.3f}",
+                f"{time.process_time() - began:.1f}", name,
+            ), strict=True))  # fmt: skip
+            records.append(RESULTS, row, FIELDS)
+            print(row, flush=True)
 
 
 def draw():
@@ -103,7 +92,7 @@ def draw():
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
-    found = [r for r in rows() if r["device"] != "CPU"]
+    found = [r for r in records.read(RESULTS) if r["device"] != "CPU"]
     masks = list(dict.fromkeys(r["mask"] for r in found))
     for axes, mask in zip(figure.subplots(1, len(masks), sharey=True), masks, strict=True):
         each = []

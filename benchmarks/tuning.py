@@ -10,7 +10,6 @@ the means of two of these.
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 
 import hydiff
 from hydiff import metrics
+from hydiff.bench import records
 from hydiff.gaps.mask import make_mask
 from hydiff.methods import tuned
 from prior_parts import held_back
@@ -65,23 +65,16 @@ def main():
     parser.add_argument("--of", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    new = not args.out.exists()
-    with args.out.open("a", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            table.writeheader()
-        for place, mask, sigma, truth, observed in [*cases()][args.part :: args.of]:
-            y = truth + sigma * np.random.default_rng(0).standard_normal(truth.shape)
-            hidden, usual = np.broadcast_to(~observed, truth.shape), None
-            for name, x in fills(y, observed, sigma).items():
-                score = metrics.score(x, truth, hidden)
-                both = np.array([score.missing["mpsnr"], score.everywhere["mpsnr"]])
-                usual = both if usual is None else usual
-                missing, every = (f"{gain:.3f}" for gain in both - usual)
-                device = torch.cuda.get_device_name()
-                row = (place, mask, sigma, name, missing, every, device)
-                table.writerow(dict(zip(FIELDS, row, strict=True)))
-                file.flush()
+    for place, mask, sigma, truth, observed in [*cases()][args.part :: args.of]:
+        y = truth + sigma * np.random.default_rng(0).standard_normal(truth.shape)
+        hidden, usual = np.broadcast_to(~observed, truth.shape), None
+        for name, x in fills(y, observed, sigma).items():
+            score = metrics.score(x, truth, hidden)
+            both = np.array([score.missing["mpsnr"], score.everywhere["mpsnr"]])
+            usual = both if usual is None else usual
+            missing, every = (f"{gain:.3f}" for gain in both - usual)
+            row = (place, mask, sigma, name, missing, every, torch.cuda.get_device_name())
+            records.append(args.out, dict(zip(FIELDS, row, strict=True)), FIELDS)
 
 
 if __name__ == "__main__":

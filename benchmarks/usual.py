@@ -11,7 +11,6 @@ the slopes of this model, the folds, and the hidden copies of the gaps should we
 those of places left out of the fit, widened until they hold in four of five places.
 """
 
-import csv
 import math
 import sys
 from pathlib import Path
@@ -26,6 +25,7 @@ from hydiff.auto.candidates import CLASSICAL, FAST_PRIOR, SPECTRAL
 from hydiff.auto.classes import Around, ClassCounts
 from hydiff.auto.hidden import MOST, Hidden
 from hydiff.auto.trials import Trial
+from hydiff.bench import records
 from hydiff.bench.statistics import bootstrap
 from hydiff.maths.scoring import LEVELS, NORMAL_QUANTILES, interval_score, repeated_inside
 
@@ -441,15 +441,11 @@ def without_noise(some, whole):
 
 
 def write(name, rows):
-    with (RESULTS / name).open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        for row in rows:
-            row = {
-                k: f"{v:.2f}" if isinstance(v, float | np.floating) else v for k, v in row.items()
-            }
-            table.writerow(row)
-            print(*row.values())
+    floats = (float, np.floating)
+    shown = [{k: f"{v:.2f}" if isinstance(v, floats) else v for k, v in r.items()} for r in rows]
+    records.write(RESULTS / name, shown)
+    for row in shown:
+        print(*row.values())
 
 
 if __name__ == "__main__":

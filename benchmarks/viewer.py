@@ -6,10 +6,9 @@ Measures the time from the press of a key to the frame after the new picture is 
 for each layout of a 1280 × 1242 × 285 float32 ENVI file, alone and with a fill.  Its parts are the
 time until the first message about the new picture (server), until the picture has arrived
 (sending), and until it is shown (painting).  The CPU seconds of viewer and browser do not depend on
-the load of the machine.  `results/viewer_whole.csv` is of an older version, which sent every pixel.
+the load of the machine.
 """
 
-import csv
 import os
 import re
 import shutil
@@ -22,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 from playwright.sync_api import sync_playwright
+
+from hydiff.bench import records
 
 RESULTS = Path(__file__).parent / "results" / "viewer.csv"
 ROWS, COLS, BANDS = 1280, 1242, 285
@@ -147,10 +148,7 @@ def main() -> None:
                 }
                 table.append(row)
                 print(*row.values(), flush=True)
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, table[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
+    records.write(RESULTS, table)
 
 
 if __name__ == "__main__":

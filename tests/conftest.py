@@ -15,9 +15,19 @@ ROOT = Path(__file__).parents[1]
 # A filled file says when it was filled: tests that compare bytes need one date for all of them.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")
 DATA = Path(os.environ.get("HYDIFF_DATA", ROOT.parent / "shared" / "data"))
+# settings of the paper's peers that take less than a second
+PEERS = {
+    "dhp": {"steps": 3, "channels": 4, "scales": 2},
+    "r-dlrhyin": {"steps": 3, "channels": 4, "scales": 2},
+    "dds2m": {"steps": 3, "chain": 6, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
+    "hyper-ei": {"steps": 2, "channels": 8, "memory": 4, "n_transforms": 2},
+    "lrs-pnp-dip": {"steps": 2, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
+    "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
+    "hir-diff": {"steps": 4},
+}
 # `make quick`: the files whose laws need no process, no browser and no long fit
 QUICK = (
-    "architecture baselines bounds classical completion cube degrade diffusion engine io io_arrays "
+    "architecture baselines bounds classical completion cube diffusion engine io io_arrays "
     "io_errors io_geotiff io_masks laws losses mask methods metrics mutants network noise smooth "
     "spectra statements terminal tiles transforms words"
 )

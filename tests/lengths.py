@@ -20,7 +20,6 @@ LONG_FILE = 400  # lines; above it a file has its reason here
 REASONS = {
     "cube.py": "the words that every other file uses: what a cube is, where it lies, how it scales",
     "metrics.py": "one function a measure, and the table of all",
-    "methods/anchored.py": "a method is one file",
 }
 
 

@@ -11,8 +11,8 @@ from hydiff.learn import field as field_module
 from hydiff.learn import network
 from hydiff.learn.engine import Fit
 from hydiff.learn.field import Field, Fields, eigenvalues, strength
+from hydiff.methods import anchor, classical
 from hydiff.methods import anchored as module
-from hydiff.methods import classical
 from hydiff.methods.anchored import Anchored, anchored
 
 SMALL = {"channels": 4, "scales": 2, "steps": 3, "device": "cpu"}
@@ -175,7 +175,7 @@ def test_the_cube_tells_the_order_of_its_field(s, rng, stripes):
     power.flat[1:] **= -s / 2
     spectrum = power * rng.standard_normal((4, 24, 24))
     z = torch.as_tensor(classical.idctn(spectrum, axes=(1, 2), norm="ortho"))
-    found = module.best_order(z[None], torch.as_tensor(stripes), seeded())
+    found = anchor.best_order(z[None], torch.as_tensor(stripes), seeded())
     assert abs(found - s) <= 0.25
 
 
@@ -229,7 +229,7 @@ def test_the_mean_over_symmetries_is_itself_symmetric():
 def problem(request, tiny, stripes):
     """Without noise and with it."""
     y, seen, sigma = tensors(tiny, stripes, request.param)
-    return module.prepare(y, seen, sigma, Anchored(components=4), 0)
+    return anchor.prepare(y, seen, sigma, 4, 0.0, 0)
 
 
 def test_examples_have_the_gaps_of_the_real_mask(problem):
@@ -266,7 +266,7 @@ def test_the_truth_of_an_example_is_never_from_a_real_gap(problem):
 def test_what_is_asked_for_has_noise_of_its_own(tiny, stripes):
     """Seen and asked: the same mean, and noises that are not correlated."""
     y, seen, sigma = tensors(tiny, stripes, 0.1)
-    problem = module.prepare(y, seen, sigma, Anchored(components=4), 0)
+    problem = anchor.prepare(y, seen, sigma, 4, 0.0, 0)
     problem = problem._replace(anchor=torch.zeros_like, z=torch.zeros_like(problem.z))
     # z is its own noise here: one more draw of it
     rng, products, squares = seeded(), 0.0, 0.0
@@ -365,12 +365,6 @@ def test_held_back_pixels_are_watched_and_do_not_reach_the_fit(cube, observed):
 
 
 @pytest.mark.parametrize("sigma_y", [0.0, 0.1])
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(cube, observed, sigma_y):
-    one, same, other = (bytes_of(cube, observed, sigma_y=sigma_y, seed=s) for s in (1, 1, 2))
-    assert one == same and one != other
-
-
-@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
 def test_resuming_gives_the_same_bytes(cube, observed, sigma_y):
     y, seen, sigma = tensors(cube, observed, sigma_y)
     settings = Anchored(channels=4, scales=2, steps=30)
@@ -409,13 +403,12 @@ def test_where_every_pixel_keeps_enough_bands_it_is_smooth(tiny, rng):
     np.testing.assert_allclose(fill(tiny, observed).values, smooth, atol=1e-5)
 
 
-@pytest.mark.parametrize("sigma_y", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(1, 12, 12), (2, 9, 14), (3, 20, 7), (7, 5, 5), (2, 1, 9)])
-def test_any_size_and_band_count(shape, sigma_y):
+def test_any_size_and_band_count_with_noise(shape):
     cube = np.random.default_rng(0).random(shape)
     observed = np.ones(shape[1:], bool)
     observed[:, 2:4] = False
-    result = fill(cube, observed, steps=2, sigma_y=sigma_y)
+    result = fill(cube, observed, steps=2, sigma_y=0.1)
     assert result.values.shape == shape and np.isfinite(result.values).all()
 
 

@@ -12,13 +12,11 @@ import pytest
 import hydiff
 import lengths
 from conftest import ROOT
-from hydiff._moved import MOVED
 from sources import PACKAGE, tree
 
 # Pairs of modules that may look upward, each for its reason.
 UPWARD = {
     ("io.record", "auto.recipe"),  # a record holds a recipe, which one checker reads
-    ("gaps.simulate", "learn.degrade"),  # y = M x + n is written once, for tensors too
     ("gaps.describe", "gaps.rule"),
     ("learn.weights", "report.plots"),  # the curve of a training, beside its weights
     ("result", "report.notebook"),  # a result draws itself
@@ -89,37 +87,11 @@ def test_few_modules_lie_at_the_top_and_every_folder_is_listed():
     assert sorted(modules + folders) == sorted(name for row in rows() for name in row)
 
 
-FORMER = """
-import importlib, sys, warnings
-for former, now in MOVED.items():
-    for name in [n for n in sys.modules if n.split(".")[0] == "hydiff"]:
-        del sys.modules[name]
-    warnings.simplefilter("error", DeprecationWarning)
-    try:
-        importlib.import_module(former)
-    except DeprecationWarning as warned:
-        print(warned)
-    warnings.simplefilter("ignore")
-    old, new = map(importlib.import_module, (former, now))
-    names = [k for k in vars(new) if not k.startswith("__")]
-    assert names and all(getattr(old, k) is getattr(new, k) for k in names), former
-"""
-
-
 def test_the_parts_of_auto_are_all_in_its_list():
     """The docstring of the package is the way into it, from bottom to top."""
     text = ast.get_docstring(tree(PACKAGE / "auto" / "__init__.py"), clean=False)
     listed = re.findall(r"^    (\w+)  ", text, re.M)
     assert sorted(listed) == sorted(p.stem for p in (PACKAGE / "auto").glob("[!_]*.py"))
-
-
-def test_documented_modules_are_found_under_their_former_names():
-    """In a process of its own, each before any other: what was imported must not matter."""
-    code = f"MOVED = {MOVED!r}\n{FORMER}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    pairs = zip(MOVED.items(), done.stdout.splitlines(), strict=True)
-    assert all(f"{former} is {now} now" in line for (former, now), line in pairs)
 
 
 def test_no_module_is_called_utils():

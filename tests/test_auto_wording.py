@@ -1,6 +1,5 @@
 """Laws of the notes of `auto`: what fills the gaps, then one short reason, then what to expect."""
 
-import copy
 import re
 from dataclasses import replace
 
@@ -117,14 +116,6 @@ def test_too_few_trials_are_the_reason_where_nothing_could_be_tried(rng):
     both = [Candidate("one", "smooth"), Candidate("two", "smooth", {"s": 1.0})]
     some = [trial(rng.standard_normal((2, 100)))]
     assert "too few observed pixels" in blend.weights_of(some, ONE_CLASS, both, 0).reason
-
-
-def test_a_recipe_of_an_older_version_has_no_reason(fill):
-    older = copy.deepcopy(fill.recipe)
-    del older["reason"], older["partial"]["reason"]
-    pairs = zip(notes_of(older), notes_of(fill.recipe), strict=True)
-    assert all(new.startswith(note) for note, new in pairs)
-    assert all(";" not in note for note in notes_of(older))
 
 
 def test_a_reference_comes_first(truth, damaged):

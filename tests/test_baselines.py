@@ -55,18 +55,6 @@ def test_each_band_may_have_its_own_mask(tiny, dead_columns, method):
     assert error < 0.2 * floor
 
 
-@each_baseline
-@pytest.mark.parametrize("shape", [(1, 12, 12), (2, 9, 14), (5, 20, 7), (3, 1, 9)])
-def test_any_size_and_band_count(method, shape):
-    cube = np.random.default_rng(0).random(shape)
-    observed = np.ones(shape[1:], bool)
-    observed[:, 2:4] = False
-    result = hydiff.fill(cube, observed, method=method)
-    assert np.array_equal(result.values[:, observed], cube[:, observed])
-    if method in SPATIAL:
-        assert np.isfinite(result.values).all()
-
-
 @pytest.mark.parametrize("method", SPATIAL)
 def test_a_constant_cube_is_filled_with_its_constant(stripes, method):
     cube = np.full((4, 24, 24), 0.3)

@@ -112,6 +112,14 @@ def test_rows_come_back_and_a_torn_line_is_cut_off(tmp_path):
         records.append(path, {}, ("a", "c"))
 
 
+def test_rows_written_are_the_rows_read(tmp_path):
+    path, rows = tmp_path / "rows.csv", [{"a": "x, y", "b": 0.125}, {"a": "z", "b": 2, "c": None}]
+    records.write(path, rows)
+    assert records.read(path) == [{"a": "x, y", "b": "0.125"}, {"a": "z", "b": "2"}]
+    records.write(path, rows[1:], ("c", "a"))
+    assert records.read(path) == [{"c": "", "a": "z"}]
+
+
 def test_known_cells_are_the_rows_read_back(tmp_path):
     @dataclass(frozen=True)
     class Cell:

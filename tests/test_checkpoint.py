@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import hydiff
+from conftest import PEERS
 from hydiff.errors import BadValue, CubeFormatError, OutputError
 from hydiff.learn import checkpoint
 from hydiff.learn.checkpoint import Checkpoint, fingerprint, history_of
@@ -19,15 +20,8 @@ from hydiff.result import Step
 
 SMALL = {"channels": 4, "scales": 2, "steps": 5, "device": "cpu", "seed": 3}
 LEARNED = ["hydiff-ei", "ei", "robust-ei"]
-PEERS = {  # their last step is the estimate: nothing comes after it
-    "dhp": {"steps": 4, "channels": 4, "scales": 2},
-    "r-dlrhyin": {"steps": 4, "channels": 4, "scales": 2},
-    "dds2m": {"steps": 4, "chain": 8, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
-    "hyper-ei": {"steps": 4, "channels": 8, "memory": 4, "n_transforms": 2},
-    "lrs-pnp-dip": {"steps": 4, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
-    "share": {"steps": 4, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
-    "hir-diff": {"steps": 4},
-}
+# their last step is the estimate: nothing comes after it
+LAST = {name: {**settings, "steps": 4} for name, settings in PEERS.items()}
 
 
 class Interrupted(Exception):
@@ -115,11 +109,11 @@ def test_a_run_interrupted_after_its_last_step_only_finishes(
     assert result.raw.tobytes() == whole.raw.tobytes()
 
 
-@pytest.mark.parametrize("method", PEERS)
+@pytest.mark.parametrize("method", LAST)
 def test_a_run_interrupted_at_its_last_step_takes_that_step_again(
     cube, observed, method, tmp_path, every_step
 ):
-    options = PEERS[method] | {"method": method, "device": "cpu", "checkpoint": tmp_path / "state"}
+    options = LAST[method] | {"method": method, "device": "cpu", "checkpoint": tmp_path / "state"}
     whole = hydiff.fill(cube, observed, **options)
     with pytest.raises(Interrupted):
         hydiff.fill(cube, observed, **options, progress=interrupt_at(4))
@@ -130,13 +124,10 @@ def test_a_run_interrupted_at_its_last_step_takes_that_step_again(
     assert len(result.history) == len(whole.history) == 4
 
 
-@pytest.mark.parametrize("method", PEERS)
-def test_a_checkpoint_after_the_last_step_is_refused_in_words(
-    cube, observed, method, tmp_path, every_step
-):
-    """Older versions kept one, and took the gaps themselves for the estimate."""
+def test_a_checkpoint_after_the_last_step_is_refused_in_words(cube, observed, tmp_path, every_step):
+    """It is left by a method that ends before its `Step.total`; the gaps are no estimate."""
     path, steps = tmp_path / "state", []
-    options = PEERS[method] | {"method": method, "device": "cpu", "checkpoint": path}
+    options = LAST["dhp"] | {"method": "dhp", "device": "cpu", "checkpoint": path}
 
     def interrupt_at_the_end(step):
         steps.append(step)

@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 
 import hydiff
+from conftest import PEERS
 from hydiff.methods import AUTO, METHODS, WITH_WEIGHTS, Method, choose, declared, labelled
 from sources import PACKAGE, tree
 
 OUTSIDE = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "methods"]
 OUTSIDE.remove(PACKAGE / "learn" / "transforms.py")  # a family of transforms is called spectral
-SMALL = {  # settings that finish in a second
-    "hyper-ei": {"steps": 3, "channels": 4},
-    "hir-diff": {"steps": 3},
-    "dds2m": {"steps": 5, "chain": 10, "rank": 2, "channels": 8, "scales": 2, "hidden": 8},
-    "lrs-pnp-dip": {"steps": 2, "fits": 3, "codes": 2, "block": 6, "channels": 4, "scales": 2},
-    "share": {"steps": 2, "channels": 16, "memory": 8, "n_transforms": 1, "window": 1},
-    "exemplar": {"patch": 5},
-}
+SMALL = {**PEERS, "exemplar": {"patch": 5}}  # settings that finish in a second
 
 
 def small_settings(method):
@@ -69,18 +63,54 @@ def test_a_method_uses_sigma_and_replaces_noisy_entries_exactly_if_declared(cube
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_seed_matters_exactly_if_declared(cube, observed, method):
-    one, other = (fill(cube, observed, method, seed=seed) for seed in (0, 1))
-    same = np.array_equal(one.raw, other.raw, equal_nan=True)
-    assert METHODS[method].random or same
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others_only_if_declared(
+    cube, observed, method
+):
+    runs = (fill(cube, observed, method, sigma_y=0.1, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (run.raw.tobytes() for run in runs)
+    facts = METHODS[method]
+    assert one == same and (facts.random or one == other) and (not facts.learned or one != other)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].needs_torch])
+def test_torch_s_global_generator_is_neither_read_nor_moved(cube, observed, method):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = fill(cube, observed, method, sigma_y=0.1).raw.tobytes()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert fill(cube, observed, method, sigma_y=0.1).raw.tobytes() == one
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_truth_poisoned_under_the_mask_gives_the_same_result(cube, observed, method):
+    for mask, sigma_y in ((observed[3], 0.0), (observed, 0.1)):
+        clean = fill(cube, mask, method, sigma_y=sigma_y)
+        poisoned = fill(np.where(mask, cube, np.nan), mask, method, sigma_y=sigma_y)
+        assert np.array_equal(clean.raw, poisoned.raw, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 12, 12), (2, 9, 14), (3, 20, 7), (7, 5, 5), (2, 1, 9)])
+@pytest.mark.parametrize("method", METHODS)
+def test_any_size_and_band_count(method, shape):
+    cube, observed = np.random.default_rng(0).random(shape), np.ones(shape[1:], bool)
+    observed[:, 2:4] = False
+    result = fill(cube, observed, method)
+    assert np.array_equal(result.values[:, observed], cube[:, observed])
+    assert np.isfinite(result.values[result.filled]).all()
+    blind = method == "halrtc" or not METHODS[method].whole_pixels  # halrtc: to whole columns
+    assert blind or np.array_equal(result.filled, np.broadcast_to(~observed, shape))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_pixels_without_any_band_are_filled_exactly_if_declared(cube, observed, method):
-    lost = ~observed.any(axis=0)
-    assert np.isfinite(fill(cube, observed, method).raw[:, lost]).all() == (
-        METHODS[method].whole_pixels
-    )
+    lost, result = ~observed.any(axis=0), fill(cube, observed, method)
+    whole = METHODS[method].whole_pixels
+    assert np.isfinite(result.raw[:, lost]).all() == whole
+    assert np.array_equal(result.filled, ~observed) == whole
+    assert np.isfinite(result.values[result.filled]).all()
+    assert np.array_equal(result.values[observed], cube[observed])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -499,7 +499,6 @@ def test_the_hull_is_square_and_crops_back(shape):
     assert square.shape == (*shape[:-2], side, side)
     assert torch.equal(crop(square), x)
     assert square.abs().sum() == pytest.approx(x.abs().sum())
-    assert (to_square(x, fill=7.0)[0] == 7).sum() == square.numel() - x.numel()
 
 
 def test_the_padding_of_a_mask_is_unobserved():

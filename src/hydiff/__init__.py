@@ -11,8 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hydiff import _moved
-
 if TYPE_CHECKING:
     from hydiff import metrics, report
     from hydiff.api import fill, write
@@ -69,9 +67,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'hydiff' has no attribute {name!r}")
     entry = globals()[name] = getattr(import_module(f"hydiff.{_HOME[name]}"), name)
     return entry
-
-
-_moved.install()
 
 
 def __dir__() -> list[str]:

@@ -86,29 +86,25 @@ class Lazy:
             )
         if len(keys) > 3 + (Ellipsis in keys):
             raise IndexError(f"{len(keys)} indices for the three axes of a cube")
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
-            keys = (*keys[:at], *[slice(None)] * (4 - len(keys)), *keys[at + 1 :])
-        keys = (*keys, *[slice(None)] * (3 - len(keys)))
-        blocks: list[slice] = []
-        inside: list[int | slice] = []
-        for k, n in zip(keys, self.shape, strict=True):
-            if isinstance(k, int | np.integer):
-                i = range(n)[k]
-                blocks.append(slice(i, i + 1))
-                inside.append(0)
-            else:
-                start, stop, step = k.indices(n)
-                if step < 1:
-                    raise IndexError(
-                        f"step {step}: arrays on disk are read forwards; load them first"
-                    )
-                blocks.append(slice(start, max(start, stop)))
-                inside.append(slice(None, None, step))
-        return np.asarray(self._read(*blocks)[tuple(inside)])
+        at = keys.index(...) if Ellipsis in keys else len(keys)
+        rest = [slice(None)] * (3 + (Ellipsis in keys) - len(keys))
+        keys = (*keys[:at], *rest, *keys[at + 1 :])
+        blocks, inside = zip(*map(_read_and_taken, keys, self.shape), strict=True)
+        return np.asarray(self._read(*blocks)[inside])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self[...], dtype=dtype, copy=bool(copy) or None)
+
+
+def _read_and_taken(key: int | slice, n: int) -> tuple[slice, int | slice]:
+    """Return the block of an axis of length n that is read for a key, and what is taken of it."""
+    if not isinstance(key, slice):
+        i = range(n)[key]
+        return slice(i, i + 1), 0
+    start, stop, step = key.indices(n)
+    if step < 1:
+        raise IndexError(f"step {step}: arrays on disk are read forwards; load them first")
+    return slice(start, max(start, stop)), slice(None, None, step)
 
 
 class Glt(NamedTuple):

@@ -207,11 +207,8 @@ def _with_references(
 
 
 def _recipe_of(kind: str, recipe: Recipe) -> KindRecipe:
-    """Return the recipe for gaps of a kind; without error bars if it was decided on the other kind.
-
-    Recipes of older versions, without a kind, are used for both.
-    """
-    if recipe.gaps in (None, kind):
+    """Return the recipe for gaps of a kind; without error bars if it was decided on the other."""
+    if recipe.gaps == kind:
         return recipe
     if kind == split.SOME and recipe.partial is not None:
         return recipe.partial
@@ -232,8 +229,6 @@ def _joined(parts: Sequence[KindFill], at: Bools | None) -> Estimate:
     first, last = parts[0], parts[-1]
     notes = [*dict.fromkeys(note for part in parts for note in part.estimate.notes)]
     notes += [_unknown(p) for p in parts if p.variance is None and p.window.target.any()]
-    if len(parts) > 1 and first.recipe.gaps is None:
-        notes.append("a recipe of an older version, whose error bars are of one kind of gaps only")
     values = last.estimate.values
     if (gaps := first.window.gaps) is not None:
         inside = gaps.any(axis=0) & usable(first.window.cube, first.window.observed)[:, None, None]
@@ -243,7 +238,7 @@ def _joined(parts: Sequence[KindFill], at: Bools | None) -> Estimate:
 
 def _unknown(part: KindFill) -> str:
     """Return a note that states why a part has no error bars."""
-    if part.recipe.gaps not in (None, part.kind):
+    if part.recipe.gaps != part.kind:
         return f"the recipe was decided without {part.kind}: {NO_BARS}"
     where = "" if part.window.gaps is None else f" of {part.kind}"
     return f"too few observed pixels to say how good the fill{where} is: {NO_BARS}"

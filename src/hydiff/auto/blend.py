@@ -55,54 +55,68 @@ def weights_of(
     candidate alone.  Then this blend is blended with the networks, by the folds on which these were
     fitted; their default share is that of `_usual`, or 0 if `from_nothing`.
     """
-    plain = [m for m, c in enumerate(candidates) if not c.costly]
+    first = np.zeros((len(candidates), D, BAND_GROUPS))
+    first[0] = 1
+    if untried := _untried(trials, candidates):
+        why, short = untried
+        return Weights(first, first, why, first[:, 0, 0], short)
+    others = [m for m, c in enumerate(candidates) if m and not c.costly]
     costly = [m for m, c in enumerate(candidates) if c.costly]
-    default = candidates[0].name
-    weights = np.zeros((len(candidates), D, BAND_GROUPS))
-    weights[0] = 1
-    if len(candidates) == 1:
-        why, short = f"{default} is the only candidate", "nothing else can be tried here"
-        return Weights(weights, weights, why, weights[:, 0, 0], short)
-    if len(trials) < 2:
-        why = f"too few observed pixels to try the candidates on: {default}"
-        short = "too few observed pixels to try anything else"
-        return Weights(weights, weights, why, weights[:, 0, 0], short)
-    reasons = []
-    on_plain, on_networks, usual_gain = None, None, None
-    if len(plain) > 1:
-        default_share = np.eye(len(plain))[0]
-        residuals = [t.residual[plain] for t in trials]
-        steps = [t.step[plain] for t in trials]
-        shares, on_plain = proven_weights(residuals, steps, trials, counts, default_share, seed)
-        weights[plain] = shares
-        reasons.append(f"blends of {_listed(candidates, plain)} gave {on_plain}")
-    combined = weights.copy()
     network_trials = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
+    reasons, plain = [], first
+    on_plain, on_networks, usual_gain = None, None, None
+    if others:
+        default = np.eye(1 + len(others))[0]
+        plain, on_plain = _joined(first, others, default, trials, counts, seed, 1.0)
+        reasons.append(f"blends of {_listed(candidates, [0, *others])} gave {on_plain}")
+    combined = plain
     if len(network_trials) > 1:
         usual = _usual([candidates[m] for m in costly])
         usual = np.eye(len(usual))[0] if from_nothing else usual
-        stacked = [
-            np.vstack([mixed(t.residual, t, weights), t.residual[costly]]) for t in network_trials
-        ]
-        steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
         doubt = 1.0 if from_nothing else DOUBT  # as for the candidates without a network
-        shares, on_networks = proven_weights(
-            stacked, steps, network_trials, counts, usual, seed, doubt
-        )
-        combined = shares[0] * weights
-        combined[costly] = shares[1:]
+        combined, on_networks = _joined(plain, costly, usual, network_trials, counts, seed, doubt)
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            products = _by_fold(stacked, network_trials, counts)
-            usual_gain = _gain_over_first(_everywhere(usual), products, seed, doubt)
+            usual_gain = on_networks.usual
             reasons.append(f"{names} with {100 * start:.0f} % gave {usual_gain}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {on_networks}")
     share = share_of(combined, trials)
     why = f"{_words(share, combined, candidates)}: {'; '.join(reasons)}"
-    with_networks = bool(combined[costly].any())
-    short = reason(on_plain, on_networks, usual_gain, with_networks)
-    return Weights(weights, combined, why, share, short)
+    short = reason(on_plain, on_networks, usual_gain, bool(combined[costly].any()))
+    return Weights(plain, combined, why, share, short)
+
+
+def _untried(trials: Sequence[Trial], candidates: Sequence[Candidate]) -> tuple[str, str] | None:
+    """Return why the default stands without a trial, at length and in short, or None."""
+    default = candidates[0].name
+    if len(candidates) == 1:
+        return f"{default} is the only candidate", "nothing else can be tried here"
+    if len(trials) < 2:
+        few = "too few observed pixels to try"
+        return f"{few} the candidates on: {default}", f"{few} anything else"
+    return None
+
+
+def _joined(
+    weights: Floats,
+    others: Sequence[int],
+    default: Floats,
+    trials: Sequence[Trial],
+    counts: ClassCounts,
+    seed: int,
+    doubt: float,
+) -> tuple[Floats, Verdict]:
+    """Return weights (M, D, G) of a blend of a blend, which has `weights`, with other candidates.
+
+    others: their numbers.  default (1 + others,): usual shares of the given blend and of them.
+    """
+    residuals = [np.vstack([mixed(t.residual, t, weights), t.residual[others]]) for t in trials]
+    steps = [np.vstack([mixed(t.step, t, weights), t.step[others]]) for t in trials]
+    shares, verdict = proven_weights(residuals, steps, trials, counts, default, seed, doubt)
+    joined = shares[0] * weights
+    joined[others] = shares[1:]
+    return joined, verdict
 
 
 def _usual(networks: Sequence[Candidate]) -> Floats:
@@ -168,15 +182,12 @@ def proven_weights(
     The squared error of a blend is a quadratic form in its weights, so only the matrices of error
     products of each fold and class are needed.
     """
-    products = _by_fold(residuals, trials, counts)
-    spectra = _by_fold(steps, trials, counts)
-    usual_harms = False
-    start = _everywhere(default)
-    in_steps, in_values = (_gain_over_first(start, p, seed, doubt) for p in (spectra, products))
-    if _hurts_spectra(in_steps, in_values):
-        default = np.eye(len(default))[0]
-        usual_harms = True
-    fixed, depth = _everywhere(default), _depth(trials, reaching)
+    products, spectra = (_by_fold(errors, trials, counts) for errors in (residuals, steps))
+    usual = _everywhere(default)
+    in_steps, in_values = (_gain_over_first(usual, p, seed, doubt) for p in (spectra, products))
+    usual_harms = _hurts_spectra(in_steps, in_values)
+    fixed = _everywhere(np.eye(len(default))[0]) if usual_harms else usual
+    depth = _depth(trials, reaching)
 
     def best(pooled: Floats) -> Floats:
         near = _blend(pooled[:depth], borrowed)
@@ -185,12 +196,13 @@ def proven_weights(
     left_out = (np.delete(products, i, axis=0).sum(axis=0) for i in range(len(trials)))
     cross_fitted = [best(pooled) for pooled in left_out]
     gain = _gain(fixed, cross_fitted, products, seed, doubt)
+    verdict = Verdict(gain, gain.proven, usual_harms=usual_harms, usual=in_values)
     if not gain.proven:
-        return fixed, Verdict(gain, False, usual_harms=usual_harms)
+        return fixed, verdict
     in_steps = _gain(fixed, cross_fitted, spectra, seed, doubt)
     if _hurts_spectra(in_steps, gain):
-        return fixed, Verdict(gain, False, -in_steps.mean, usual_harms)
-    return best(products.sum(axis=0)), Verdict(gain, True, usual_harms=usual_harms)
+        return fixed, verdict._replace(used=False, worse_steps=-in_steps.mean)
+    return best(products.sum(axis=0)), verdict
 
 
 def _depth(trials: Sequence[Trial], reaching: int) -> int:

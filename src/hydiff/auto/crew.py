@@ -287,14 +287,14 @@ def crew_for(
     # less one for this process
     most = int(memory / (per_trial + BYTES)) - 1
     count = min(at_once, budget.folds, most)
-    crew: Processes | Threads | None = None
+    worthwhile = many_cores() and count >= FEWEST and size >= WORTHWHILE and possible()
     with contextlib.ExitStack() as stack:
-        if many_cores() and count >= FEWEST and size >= WORTHWHILE and possible():
-            if helpers is not None and len(helpers.processes) <= most:
-                stack.callback(helpers.rest)
-                crew = helpers
-            else:
-                with contextlib.suppress(OSError):  # the system cannot start more processes
-                    crew = stack.enter_context(staying(count, NEEDED))
+        if worthwhile and helpers is not None and len(helpers.processes) <= most:
+            stack.callback(helpers.rest)
+            yield helpers
+            return
+        crew: Processes | Threads | None = None
+        with contextlib.suppress(OSError):  # the system cannot start more processes
+            crew = stack.enter_context(staying(count, NEEDED)) if worthwhile else None
         threads = max(1, min(at_once, int(memory / per_trial)))
         yield crew or stack.enter_context(Threads(threads))

@@ -18,8 +18,7 @@ from hydiff.auto.folds import TrialWindow
 from hydiff.auto.intervals import errors_of
 from hydiff.auto.missingness import rim_in
 from hydiff.auto.planning import budget_for_some
-from hydiff.auto.recipe import KindRecipe
-from hydiff.learn.prior_weights import digest, packaged
+from hydiff.auto.recipe import KindRecipe, entry_of
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, Progress
 from hydiff.result import Step
@@ -74,14 +73,11 @@ def _by_kind(
         return partial, {split.SOME: ready}
     own = KindRecipe.of(partial)
     completed = {n: blended(own, w, sigma_y, job, ready).estimate for n, w in keeping.items()}
-    values = {
-        n: completed[n].values if n in completed else np.asarray(windows[n].cube.values)
-        for n in lost
-    }
+    values = {n: np.asarray(windows[n].cube.values) for n in lost}
+    values |= {n: estimate.values for n, estimate in completed.items()}
     lost_windows = [split.for_none(windows[n], values[n]) for n in lost]
-    recipe, lost_ready = _recipe_for(
-        split.NONE, lost_windows, noise_of(sigma_y, [*completed.values()]), ask, later
-    )
+    noise = noise_of(sigma_y, [*completed.values()])
+    recipe, lost_ready = _recipe_for(split.NONE, lost_windows, noise, ask, later)
     return recipe | {"partial": partial}, {split.SOME: ready, split.NONE: lost_ready}
 
 
@@ -141,19 +137,17 @@ def _with_reference(
         return {}
     networks = references.networks_for(candidates, run.plan.candidates)
     trials = references.with_networks(trials, folds, networks, sigma_y, job)
-    decision = references.decide(
-        windows, folds, without, trials, weights, (*candidates, *networks), job.seed
-    )
-    return {} if decision is None else {"with_reference": references.entry(decision)}
+    tried = (*candidates, *networks)
+    decision = references.decide(windows, folds, without, trials, weights, tried, job.seed)
+    if decision is None:
+        return {}
+    return {"with_reference": asdict(decision) | {"candidates": [entry_of(c) for c in tried]}}
 
 
 def _entry(c: Candidate, run: TrialRun, seed: int) -> dict[str, Any]:
     """Return the entry of a candidate in a recipe; for a network that learned from the cube, with
     seed and folds, so that its fits can be repeated."""
-    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
-    entry = {"name": c.name, "method": c.method, "settings": settings}
-    if c.pretrained:
-        entry |= {"weights": digest(packaged(str(c.settings["size"])))}
+    entry = entry_of(c)
     if c.tuned:
         return entry | {"seed": seed}
     fits = len(run.costly[c.name]) if c.crossfit else 0

@@ -24,6 +24,7 @@ from hydiff.auto.classes import (
     Around,
     ClassCounts,
     band_spread,
+    columns,
     groups,
     share_of_length,
     usable,
@@ -184,49 +185,58 @@ def expected_of(
     target: entries to score, in the shape of `fill.values`.  angle: spectral angle (°) per relative
     error; None = unknown.  bounds: of the true over the expected RMS error.
     """
-    cube, observed, values, variance, sigma_y, extent, at = fill
+    cube, observed, _, variance, sigma_y, *_ = fill
     judged = target & usable(cube, observed)[:, None, None]
     bands = judged.any(axis=(1, 2))
     if not bands.any():
         return {}
     square = variance.sum(axis=(1, 2), where=judged)[bands] / judged.sum(axis=(1, 2))[bands]
-    noisy = sigma_y[bands] > 0
-    if extent is None:
-        measured = np.asarray(cube.values, dtype=np.float64)
-        noise_free = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)
-        good = noise_free[(observed | judged) & cube.good_bands[:, None, None]]
-        peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, observed)[bands]
-    else:
-        peak, spread = extent.peak, extent.spread[bands]
-    if noisy.any():
-        if extent is None:
-            # variance of the truth = that of its estimate + the error's, largest in the gaps
-            known = (observed | judged)[bands]
-            share = judged[bands].sum(axis=(1, 2)) / known.sum(axis=(1, 2))
-            true_variance = values[bands].var(axis=(1, 2), where=known) + share * square
-        else:
-            true_variance = spread**2 - sigma_y[bands] ** 2
-        # at least the squared error: where noise hides all variation, the estimate is the mean
-        spread = np.where(noisy, np.sqrt(np.maximum(true_variance, square)), spread)
-    peak = peak or 1.0
+    peak, spread = _peak_and_spread(fill, judged, square)
     nrmse = float(np.mean(np.sqrt(square) / spread))
     low, high = usual.nrmse_bounds(bounds, square, sigma_y[bands] ** 2)
+    psnr = -10 * np.log10(np.maximum(square, 1e-300) / peak**2)
     scores = {
         "nrmse": nrmse,
         "nrmse_low": low * nrmse,
         "nrmse_high": high * nrmse,
-        "mpsnr": float(
-            np.mean(np.minimum(-10 * np.log10(np.maximum(square, 1e-300) / peak**2), 100))
-        ),
+        "mpsnr": float(np.mean(np.minimum(psnr, 100))),
     }
-    if angle is not None:
-        pixels, good_bands = judged.any(axis=0), usable(cube, observed)
-        error = np.sqrt(np.where(judged[:, pixels], variance[:, pixels], 0.0).sum(axis=0))
-        seen = observed if at is None else observed[:, at][:, None]
-        entries = (judged | seen)[good_bands][:, pixels]
-        spectra = np.where(entries, values[good_bands][:, pixels], 0.0)
-        scores["sam"] = angle * float(np.mean(share_of_length(error, spectra)))
-    return scores
+    return scores if angle is None else scores | {"sam": _sam(fill, judged, angle)}
+
+
+def _peak_and_spread(fill: Scored, judged: Bools, square: Floats) -> tuple[float, Floats]:
+    """Return the range of the truth, and the standard deviation of its bands with judged entries,
+    both without noise.  square: expected squared error of these bands."""
+    cube, observed, values, _, sigma_y, extent, _ = fill
+    bands = judged.any(axis=(1, 2))
+    noisy = sigma_y[bands] > 0
+    if extent is not None:
+        peak, spread = extent.peak, extent.spread[bands]
+        true_variance = spread**2 - sigma_y[bands] ** 2
+    else:
+        known = observed | judged
+        measured = np.asarray(cube.values, dtype=np.float64)
+        noise_free = np.where(observed & ~(sigma_y > 0)[:, None, None], measured, values)
+        good = noise_free[known & cube.good_bands[:, None, None]]
+        peak, spread = float(np.nanmax(good) - np.nanmin(good)), band_spread(cube, observed)[bands]
+    if noisy.any():
+        if extent is None:
+            # variance of the truth = that of its estimate + the error's, largest in the gaps
+            share = judged[bands].sum(axis=(1, 2)) / known[bands].sum(axis=(1, 2))
+            true_variance = values[bands].var(axis=(1, 2), where=known[bands]) + share * square
+        # at least the squared error: where noise hides all variation, the estimate is the mean
+        spread = np.where(noisy, np.sqrt(np.maximum(true_variance, square)), spread)
+    return peak or 1.0, spread
+
+
+def _sam(fill: Scored, judged: Bools, angle: float) -> float:
+    """Return the expected spectral angle (°) of the judged entries; angle: ° per relative error."""
+    cube, observed, values, variance, _, _, at = fill
+    pixels, good_bands = judged.any(axis=0), usable(cube, observed)
+    error = np.sqrt(np.where(judged[:, pixels], variance[:, pixels], 0.0).sum(axis=0))
+    entries = (judged | columns(observed, at))[good_bands][:, pixels]
+    spectra = np.where(entries, values[good_bands][:, pixels], 0.0)
+    return angle * float(np.mean(share_of_length(error, spectra)))
 
 
 def expected_by_kind(

@@ -19,7 +19,7 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.io import typed
 from hydiff.io.regular import is_there
-from hydiff.learn.prior_weights import size_with
+from hydiff.learn.prior_weights import digest, packaged, size_with
 from hydiff.methods import choose, declared
 from hydiff.metrics import NORMAL_QUANTILES
 
@@ -90,6 +90,14 @@ class Tried:
                 f"the candidate {self.name} has no whole numbers 1 ≤ fits ≤ of ≤ "
                 f"{folds.TRIALS} and seed ≥ 0"
             )
+
+
+def entry_of(c: Candidate) -> dict[str, Any]:
+    """Return the entry of a candidate in a recipe, without strings among its settings, which may
+    name files."""
+    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
+    entry = {"name": c.name, "method": c.method, "settings": settings}
+    return entry | ({"weights": digest(packaged(str(c.settings["size"])))} if c.pretrained else {})
 
 
 @dataclass(frozen=True)
@@ -175,17 +183,17 @@ def _check_weights(weights: tuple[tuple[tuple[float, ...], ...], ...], count: in
         raise ValueError("weights do not add up to 1")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KindRecipe:
     """The decision of `auto` for gaps of one kind."""
 
+    gaps: Kind
     candidates: tuple[Tried, ...]
     weights: tuple[tuple[tuple[Size, ...], ...], ...]  # (candidates, distances, groups of bands)
     errors: Errors
     why: str  # with all figures
-    reason: str = ""  # in short, see `wording`; empty in recipes of older versions
-    folds: Annotated[int, typed.Between(0, LARGEST)] = 0
-    gaps: Kind | None = None  # None in recipes of older versions
+    reason: str  # in short, see `wording`
+    folds: Annotated[int, typed.Between(0, LARGEST)]
     with_reference: ReferenceRecipe | None = None  # None without another image of the place
 
     def __post_init__(self) -> None:
@@ -219,14 +227,14 @@ def _named(cls: type, entries: Mapping[str, Any]) -> dict[str, Any]:
     return {f.name: entries[f.name] for f in fields(cls) if f.name in entries}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe(KindRecipe):
     """The whole decision of `auto`."""
 
+    budget: str  # of the decision
+    cube: str  # `fingerprint` of the cube that it was decided on
     partial: KindRecipe | None = None  # for pixels that keep some bands, if both kinds exist
-    budget: str | None = None  # of the decision; None = not recorded
-    cube: str | None = None  # `fingerprint` of the cube that it was decided on
-    rim: Rim | None = None  # of the gaps of that cube; None = not recorded
+    rim: Rim | None = None  # of the gaps of that cube; None if they have hardly any measured rim
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -241,25 +249,8 @@ class Recipe(KindRecipe):
 
 def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """Return a recipe from a mapping, a JSON file, or the record (OUT.fill.json) of a fill."""
-    if isinstance(source, str | Path):
-        is_there(Path(source))
     where = source if isinstance(source, str | Path) else "the recipe"
-    try:
-        if isinstance(source, str | Path):
-            content = typed.load(Path(source))
-        else:
-            content = typed.parsed(json.dumps(source))
-    except OSError as error:
-        raise CubeFormatError(f"{where}: cannot be read as a recipe: {error}") from None
-    except (ValueError, TypeError, RecursionError) as error:
-        raise CubeFormatError(f"{where}: {error}; expected an OUT.fill.json") from None
-    if isinstance(content, dict) and isinstance(content.get("recipe"), dict):
-        content = content["recipe"]
-    needed = {"candidates", "weights", "errors"}
-    if not isinstance(content, dict) or not needed <= set(content):
-        raise CubeFormatError(
-            f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
-        )
+    content = _content(source, where)
     try:
         recipe: Recipe = typed.checked(Recipe, content, "its recipe")
         if recipe.partial is not None and "partial" in content["partial"]:
@@ -273,6 +264,28 @@ def read_recipe(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
             f"{where}: {error}; expected a recipe as a fill by {NAME} records it"
         ) from None
     return {key: value for key, value in content.items() if value is not None}
+
+
+def _content(source: Mapping[str, Any] | str | Path, where: str | Path) -> dict[str, Any]:
+    """Return the JSON of a recipe, not yet checked, from what `read_recipe` takes."""
+    if isinstance(source, str | Path):
+        is_there(Path(source))
+    try:
+        if isinstance(source, str | Path):
+            content = typed.load(Path(source))
+        else:
+            content = typed.parsed(json.dumps(source))
+    except OSError as error:
+        raise CubeFormatError(f"{where}: cannot be read as a recipe: {error}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CubeFormatError(f"{where}: {error}; expected an OUT.fill.json") from None
+    if isinstance(content, dict) and isinstance(content.get("recipe"), dict):
+        content = content["recipe"]
+    if not isinstance(content, dict) or not {"candidates", "weights", "errors"} <= set(content):
+        raise CubeFormatError(
+            f"{where} holds no recipe; expected the record (OUT.fill.json) of a fill by {NAME}"
+        )
+    return content
 
 
 def _check_settings(candidate: Tried) -> None:
@@ -293,12 +306,12 @@ def _check_settings(candidate: Tried) -> None:
 
 def budget_used(recipe: Mapping[str, Any] | None, asked: str) -> str:
     """Return the budget of the decision: that of the recipe, or `asked` without a recipe."""
-    return asked if recipe is None else recipe.get("budget") or "not recorded"
+    return asked if recipe is None else str(recipe["budget"])
 
 
 def note_of_origin(recipe: Mapping[str, Any], here: str) -> list[str]:
     """Return a note, unless the recipe was decided on the cube with the fingerprint `here`."""
-    return [] if recipe.get("cube") == here else [ELSEWHERE]
+    return [] if recipe["cube"] == here else [ELSEWHERE]
 
 
 Buffer = bytes | memoryview

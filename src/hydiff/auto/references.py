@@ -7,8 +7,7 @@ Letters: K = 1 + the number of candidates with a reference; the first is the fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from hydiff.auto.classes import (
 from hydiff.auto.folds import TrialWindow
 from hydiff.auto.hidden import importance
 from hydiff.auto.intervals import UNLIKE
-from hydiff.auto.recipe import ReferenceRecipe, Tried
+from hydiff.auto.recipe import ReferenceRecipe, Tried, entry_of
 from hydiff.auto.reference_errors import (
     around_with,
     counts_with,
@@ -41,7 +40,6 @@ from hydiff.auto.reference_errors import (
 from hydiff.auto.trials import Trial, hidden_pixels, looked_at, with_costly
 from hydiff.cube import Bools, Floats, Ints
 from hydiff.gaps import mask
-from hydiff.learn.prior_weights import digest, packaged
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods.estimate import Estimate, Job, estimate_at
 
@@ -134,10 +132,9 @@ def decide(
     those with one, which are `candidates`.  without: weights of the former.
     """
     pairs = zip(tried, trials, beside, strict=False)  # the user may have ended the trials
-    joint = [
-        _joint(trial, reference_trial, fold, without) for fold, trial, reference_trial in pairs
-    ]
-    joint_trials = [j.trial for j in joint if j is not None]
+    possible = (_joint(trial, other, fold, without) for fold, trial, other in pairs)
+    joint = [j for j in possible if j is not None]
+    joint_trials = [j.trial for j in joint]
     seen_windows = [
         w._replace(target=w.target & seen_by(w.references)) for w in windows if w.references
     ]
@@ -157,10 +154,10 @@ def decide(
     serves = by_band + error > LEAST_WORTH
     used = bool((weights[0] < 1).any() and by_band[serves].sum() > LEAST_WORTH * serves.sum())
     final = Weights(weights, weights, why, share_of(weights, joint_trials))
-    featured = [j.with_features for j in joint if j is not None]
+    featured = [j.with_features for j in joint]
     errors = errors_with(featured, final, counts_with(seen_windows), bands)
     return ReferenceRecipe(
-        candidates=tuple(_tried(c) for c in candidates),
+        candidates=tuple(Tried(**entry_of(c)) for c in candidates),
         weights=weights.tolist(),
         errors=errors,
         why=why,
@@ -168,25 +165,8 @@ def decide(
         by_band=tuple(by_band.tolist()),
         serves=tuple(serves.tolist()),
         used=used,
-        default_elsewhere=_default_does([j for j in joint if j is not None], counts, ~serves),
+        default_elsewhere=_default_does(joint, counts, ~serves),
     )
-
-
-def entry(recipe: ReferenceRecipe) -> dict[str, Any]:
-    """Return the entry of a recipe for references, as JSON."""
-    tried = [
-        {"name": c.name, "method": c.method, "settings": c.settings}
-        | ({} if c.weights is None else {"weights": c.weights})
-        for c in recipe.candidates
-    ]
-    return asdict(recipe) | {"candidates": tried}
-
-
-def _tried(c: Candidate) -> Tried:
-    """Return a candidate for a recipe, without strings among its settings, which may name files."""
-    settings = {name: value for name, value in c.settings.items() if not isinstance(value, str)}
-    weights = digest(packaged(str(c.settings["size"]))) if c.pretrained else None
-    return Tried(c.name, c.method, settings, weights=weights)
 
 
 class _Joint(NamedTuple):

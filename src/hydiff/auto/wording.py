@@ -51,6 +51,7 @@ class Verdict(NamedTuple):
     used: bool
     worse_steps: float = 0.0  # share of the loss in the steps between bands for which it is refused
     usual_harms: bool = False  # whether the usual blend is refused for such a loss
+    usual: Gain | None = None  # gain of the usual blend over the first candidate alone
 
     @property
     def harms(self) -> bool:
@@ -76,7 +77,7 @@ def notes_of(recipe: Mapping[str, Any] | None) -> list[str]:
 
 
 def is_note(note: str) -> bool:
-    """Whether a note of a fill is one of `notes_of` its recipe, of this version or an older one."""
+    """Whether a note of a fill is one of `notes_of` its recipe."""
     return note.startswith((f"{NAME}: ", f"{NAME}, "))
 
 
@@ -89,10 +90,10 @@ def note_of(part: KindRecipe, kind: str | None = None) -> str:
     if reference is not None and reference.used:
         gain = f"{reference.worth:+.1f} dB on hidden copies of the gaps"
         return f"{head}: by the reference where it helps ({gain}), elsewhere {text}"
-    return f"{head}: {text}{part.reason and f'; {part.reason}'}"
+    return f"{head}: {text}; {part.reason}"
 
 
-def _shares(part: KindRecipe, kind: str | None) -> str:
+def _shares(part: KindRecipe, kind: str) -> str:
     """Return what fills the gaps, with shares, largest first: `A (90 %) and B (10 %)`."""
     shares: defaultdict[str, float] = defaultdict(float)
     for tried, weights in zip(part.candidates, part.weights, strict=True):
@@ -106,7 +107,7 @@ def _shares(part: KindRecipe, kind: str | None) -> str:
     return " and ".join(f"{name} ({100 * share:.0f} %)" for name, share in named)
 
 
-def _name(tried: Tried, kind: str | None) -> str:
+def _name(tried: Tried, kind: str) -> str:
     """Return a candidate in plain words; candidates of one method have the same."""
     if tried.plain:
         known = {"smooth": KEPT if kind == SOME else NEIGHBOURS, "spectral": ALONG}

@@ -48,8 +48,13 @@ def widen(path: Path, columns: Sequence[str]) -> None:
             f"{path} has columns that this hydiff does not write ({', '.join(unknown[:3])}); "
             "move it away first"
         )
-    rows = read(path)
-    lines = [line(columns), *(line([row.get(c, "") for c in columns]) for row in rows)]
+    write(path, read(path), columns)
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Write a file of rows, all or none; columns: by default those of the first row."""
+    names = columns or list(rows[0])
+    lines = [line(names), *(line([_text(row.get(name)) for name in names]) for row in rows)]
     with staged(path, overwrite=True) as folder:
         (folder / path.name).write_text("".join(lines), "utf-8")
 

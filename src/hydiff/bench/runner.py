@@ -91,7 +91,7 @@ def _finish(
     path = folder / f"{name}.csv"
     rows, paths = records.read(path), []
     if rows or not failures:
-        paths = _write_tables(name, folder, rows, quick)
+        paths = _write_tables(name, folder, rows, quick=quick)
         if parquet:
             paths.append(path.with_suffix(".parquet"))
             records.write_parquet(paths[-1], rows, KINDS)
@@ -328,13 +328,13 @@ def _rows(work: Work, group: Sequence[Cell]) -> list[Outcome]:
 # Tables
 
 
-def write_tables(name: str, folder: Path, *, quick: bool = False) -> list[Path]:
+def write_tables(name: str, folder: Path) -> list[Path]:
     """Write the tables of FOLDER/NAME.csv, all or none."""
     suite_of(name)
-    return _write_tables(name, folder, records.read(folder / f"{name}.csv"), quick)
+    return _write_tables(name, folder, records.read(folder / f"{name}.csv"), quick=False)
 
 
-def _write_tables(name: str, folder: Path, rows: Rows, quick: bool) -> list[Path]:
+def _write_tables(name: str, folder: Path, rows: Rows, *, quick: bool) -> list[Path]:
     """Write the tables of some rows; return their paths after that of the rows."""
     source = folder / f"{name}.csv"
     # keep the last row of each cell, which may have been run again with other defaults

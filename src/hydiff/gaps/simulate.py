@@ -56,16 +56,14 @@ def _noisy(cube: Cube, observed: Bools, noise: float, seed: int, nodata: Nodata)
     need_torch("noise that is added")
     import torch
 
-    from hydiff.learn.degrade import add_noise
-
     values = np.array(cube.values, dtype=np.float64)
     clean = values[observed & cube.good_bands[:, None, None]]
     if not clean.size:
         raise BadValue("no good band has a measured entry, so that noise has no range to go by")
     sigma = noise * float(clean.max() - clean.min())
     rng = torch.Generator().manual_seed(seed)
-    noisy = add_noise(torch.as_tensor(values), sigma, rng).numpy()
-    return into_dtype(cube, noisy, observed, nodata)[0]
+    standard = torch.randn(values.shape, generator=rng, dtype=torch.float64).numpy()
+    return into_dtype(cube, values + sigma * standard, observed, nodata)[0]
 
 
 def _unused_value(cube: Cube, values: Array) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,6 +34,7 @@ WARM_UP = 2  # eager steps before a graph is recorded, in which libraries select
 MOST_GRAPHS = 8  # variants of a step that are recorded; further ones run eagerly
 MOST_BESIDE = 8  # most fits at a time: each uses four of the 32 streams of torch
 
+Tensors = Mapping[str, Tensor]  # by name: the weights of a network, or the state of a fit
 Objective = Callable[[Any], tuple[Tensor, Tensor]]  # variant → (terms of the loss, estimate)
 Beyond = Callable[[Tensor], tuple[Tensor, Tensor]]  # estimate → (a further term, its gradient)
 T = TypeVar("T")
@@ -251,8 +252,7 @@ class Fit:
         self.network.load_state_dict(weights)
         for i, moments in enumerate(self.adam.moments):
             for name, moment in moments._asdict().items():
-                # older files leave out weights that never had a gradient
-                moment.copy_(tensors.get(f"adam.{i}.{name}", torch.zeros(())))
+                moment.copy_(tensors[f"adam.{i}.{name}"])
         self.rng.set_state(tensors["rng"])
         self.dice.set_state(tensors["dice"])
         if self.fused is not None:

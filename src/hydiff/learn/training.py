@@ -24,9 +24,8 @@ from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
 from hydiff.gaps import mask
 from hydiff.learn import losses, network, transforms
 from hydiff.learn.diffusion import linear_alpha_bar
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.transforms import Warp
-from hydiff.learn.weights import Tensors
 from hydiff.result import Step
 
 REST = 0.1  # share of a crop's side that may stay unused at the edge of a cube

@@ -222,7 +222,7 @@ def copies(n: int | None, noisy: bool) -> int:
     return n or (WITH_NOISE if noisy else 1)
 
 
-def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def to_square(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Pad x (..., H, W) below and right to a square; also return the crop back to (H, W).
 
     Works on masks too: the padding of `observed` is False, that is, missing.  Padding must not
@@ -235,7 +235,7 @@ def to_square(x: Tensor, fill: float = 0.0) -> tuple[Tensor, Callable[[Tensor], 
     def crop(square: Tensor) -> Tensor:
         return square[..., :rows, :cols]
 
-    return F.pad(x, (0, side - cols, 0, side - rows), value=fill), crop
+    return F.pad(x, (0, side - cols, 0, side - rows)), crop
 
 
 def orbit_coverage(observed: Tensor | NDArray[np.bool_], name: str) -> float:

@@ -18,12 +18,12 @@ from torch import Tensor
 from hydiff import io
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.learn import network, weights_file
+from hydiff.learn.engine import Tensors
 
 LAYOUT = 1  # version of the file format
 KIND = weights_file.Kind("hydiff", LAYOUT, "weights of `hydiff train`")
 LARGEST = {"channels": 1 << 14, "scales": 16}  # a file that names more is damaged or hostile
 
-Tensors = Mapping[str, Tensor]
 History = list[Mapping[str, float]]
 
 

@@ -8,8 +8,8 @@ measured again with the *real* mask, and anchored.  Then other pixels lie in the
 exactly the real geometry, and the true values of most of these pixels are known.  Each step draws
 new motions, so that no example comes twice (docs/decisions/0007).
 
-Letters: z (n, K, H, W) coordinates in the spectral subspace, x = μ + r V z, where r is the
-roughness of the bands; ν the noise of z; α the factor of the noise that recorruption adds.
+Letters: z (n, K, H, W) coordinates in the spectral subspace (`anchor`); ν the noise of z; α the
+factor of the noise that recorruption adds.
 """
 
 from __future__ import annotations
@@ -20,35 +20,21 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from hydiff.cube import Array, Bools, Floats
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, network
 from hydiff.learn.diffusion import noise_like
-from hydiff.learn.engine import Fit
-from hydiff.learn.field import Field, Fields, strength
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.motions import motions, moved, sources, symmetric
 from hydiff.learn.prior_weights import SIZES
-from hydiff.maths import subspace
-from hydiff.maths.variogram import fit_covariances
-from hydiff.methods import classical, ranges
-from hydiff.methods.equivariant import Tensors
-from hydiff.methods.remainder import remainder
-from hydiff.methods.smooth import Smooth, smooth
+from hydiff.methods import ranges
+from hydiff.methods.anchor import AnchoredProblem, prepare
 from hydiff.result import Step
 
-TRUSTED = 0.9  # a pixel is complete if its observed bands explain this share of its variance
-ORDERS = (1.0, 1.25, 1.5, 1.75, 2.0)  # of the Laplacian: from harmonic to biharmonic
-USUAL_ORDER = 1.5
-ORDER_TRIALS = 8  # motions on which the best order is chosen
-ORDER_COMPONENTS = 2  # strongest components used for that
 TRIALS = 8  # motions on which the error of the anchor is measured
 SHOWN = 20  # steps between two updates of the estimate
-KAPPAS = (1e-4, 1e3)  # smallest and largest κ
-SMOOTHEST = 0.05  # of the median roughness: lower limit of a band's roughness
 ALPHA = 0.5  # α, factor of the noise that recorruption adds
 STARTS = ("zero", "prior")
 JITTER = 0.5  # std of noise added to the input, in units of texture, against memorising pixels
@@ -114,152 +100,6 @@ Anchored.PRESETS = {
     "prior": Anchored(steps=300, examples=1, start="prior"),
     "small-prior": Anchored(steps=100, examples=1, start="prior", size="small"),
 }
-
-
-# ── the cube in its subspace ─────────────────────────────────────────────────────────────────────
-
-
-class AnchoredProblem(NamedTuple):
-    """The cube in its subspace, with everything that the fit of the network needs."""
-
-    z: Tensor  # (1, K, H, W) coordinates; outside the complete pixels the anchor's estimate
-    complete: Tensor  # (H, W) bool
-    anchor: Field | Fields  # (1, K, H, W) → the same
-    spread: Tensor  # (1, K, 1, 1) std of z
-    texture: Tensor  # (1, K, 1, 1) std of the part of z not shared by neighbouring pixels
-    noise: Tensor | None  # (K, K) turns white noise into the noise of z; None without noise
-    spectra: Tensor  # (C, K) maps z to bands
-    base: Tensor  # (C, H, W) the anchor as a cube
-
-
-def prepare(
-    y: Tensor, observed: Tensor, sigma_y: Tensor, settings: Anchored, seed: int
-) -> AnchoredProblem:
-    """Return the problem for a cube y (C, H, W); observed (H, W) or (C, H, W); sigma_y (C,)."""
-    C, H, W = y.shape
-    flags, sigma = observed.cpu().numpy(), sigma_y.double().cpu().numpy()
-    values = np.where(flags, y.double().cpu().numpy(), 0.0)
-    if not np.isfinite(values).all():
-        raise BadValue("y has NaN or Inf in observed entries; mark those as missing")
-    entries = np.broadcast_to(flags, values.shape)
-    r = roughness(values, entries)[:, None]
-    flat, entries = values.reshape(C, -1) / r, entries.reshape(C, -1)
-    space = subspace.fit(flat, entries, settings.components)
-    if sigma.any():
-        s = settings.s or USUAL_ORDER
-        space, kappa = _with_signal(flat, entries, space, sigma[:, None] / r, (H, W), s)
-    coordinates, pixels = _coordinates(flat, entries, space)
-    pixels = pixels.reshape(H, W)
-
-    def tensor(x: Array) -> Tensor:
-        return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32, device=y.device)
-
-    z = tensor(coordinates.reshape(1, -1, H, W))
-    complete = torch.as_tensor(pixels, device=y.device)
-    spectra, mean = tensor(r * space.basis), tensor(r * space.mean[:, None]).view(C, 1, 1)
-    noise: Tensor | None = None
-    anchor: Field | Fields
-    if sigma.any():
-        noise = tensor(np.linalg.cholesky(_noise_of(space, sigma[:, None] / r)))
-        anchor = Fields(complete, s, kappa)
-    else:
-        s = settings.s or best_order(z, complete, torch.Generator().manual_seed(seed))
-        anchor = Field(complete, s)
-    if flags.ndim == 3 and not sigma.any():  # bands differ: `smooth` uses observed bands better
-        *_, step = smooth(values, flags, sigma, Smooth(s=s), rng=np.random.default_rng(seed))
-        base = tensor(step.x)
-    else:  # the network fills the components; the remainder is filled separately
-        whole = entries.all(axis=0)
-        noise_var = (sigma / r[:, 0]) ** 2
-        cube, shape, ones = flat.reshape(C, H, W), whole.reshape(H, W), np.ones(C)
-        _, rest = remainder(cube, shape, ones, space, noise_var, {}, everywhere=True)
-        base = mean + tensor(r * rest.rest).view(C, H, W)
-        base = base + torch.einsum("ck,khw->chw", spectra, anchor(z)[0])
-    nugget = [c.nugget for c in fit_covariances(coordinates.reshape(-1, H, W), pixels)]
-    spread, texture = (
-        tensor(np.sqrt(variance) + 1e-9).view(1, -1, 1, 1)
-        for variance in (space.variance, np.array(nugget))
-    )
-    z = torch.where(complete, z, anchor(z))
-    return AnchoredProblem(z, complete, anchor, spread, texture, noise, spectra, base)
-
-
-def best_order(z: Tensor, complete: Tensor, dice: Generator) -> float:
-    """Return the s with the least error on moved images; z (1, K, H, W), complete (H, W)."""
-    if bool(complete.all()) or not bool(complete.any()):
-        return USUAL_ORDER
-    filled = _plain_field(z[:, :ORDER_COMPONENTS], complete, USUAL_ORDER)
-    source = sources(motions(ORDER_TRIALS, complete.shape, dice).to(z.device), complete.shape)
-    x = moved(filled, source)
-    hidden = moved(complete[None, None], source) & ~complete
-    errors = [((_plain_field(x, complete, s) - x).square() * hidden).sum().item() for s in ORDERS]
-    return ORDERS[int(np.argmin(errors))]
-
-
-def _plain_field(z: Tensor, complete: Tensor, s: float) -> Tensor:
-    """Fill z once: with the dense matrix of `Field` on a GPU, with a sparse solver on a CPU."""
-    if z.is_cuda:
-        return Field(complete, s, often=False)(z)
-    filled = classical.field(z.double().flatten(0, 1).numpy(), complete.numpy(), s)
-    return torch.as_tensor(filled).view_as(z)
-
-
-def _noise_of(space: subspace.Subspace, sigma: Floats) -> Floats:
-    """Return the covariance (K, K) of the noise of the coordinates; sigma (C, 1) of the bands."""
-    V = sigma * space.basis
-    covariance: Floats = V.T @ V + 1e-12 * np.eye(V.shape[1])
-    return covariance
-
-
-def _with_signal(
-    y: Floats,
-    observed: Bools,
-    space: subspace.Subspace,
-    sigma: Floats,
-    shape: tuple[int, int],
-    s: float,
-) -> tuple[subspace.Subspace, Floats]:
-    """Return the components above the noise, least noisy first, and their κ = ν² / τ."""
-    z, complete = _coordinates(y, observed, space)
-    tau = strength(z.reshape(-1, *shape), complete.reshape(shape), s)
-    nu2 = np.diag(_noise_of(space, sigma))
-    kappa = np.clip(nu2 / np.maximum(tau, 1e-30), *KAPPAS)
-    order = np.argsort(kappa, kind="stable")
-    order = order[: max(int((kappa < KAPPAS[1]).sum()), 1)]
-    signal = space._replace(basis=space.basis[:, order], variance=space.variance[order])
-    return signal, kappa[order]
-
-
-def _coordinates(y: Floats, observed: Bools, space: subspace.Subspace) -> tuple[Floats, Bools]:
-    """Return z (K, N) and a mask (N,) of complete pixels, whose observed bands fix the others."""
-    complete: Bools = np.array(observed.all(axis=0))
-    z = np.where(complete, space.project(y), 0.0)
-    partial = observed.any(axis=0) & ~complete
-    if partial.any():
-        z[:, partial], explained = subspace.regress(y[:, partial], observed[:, partial], space)
-        complete[partial] = explained >= TRUSTED
-        if not complete.any():  # no pixel has enough bands: take the better half rather than none
-            complete[partial] = explained >= np.median(explained)
-    return z, complete
-
-
-def roughness(values: Floats, observed: Bools) -> Floats:
-    """Return the RMS difference (C,) between neighbouring observed pixels of each band.
-
-    It measures how hard a band is to fill.  In units of it, all bands count alike, and a noisy band
-    has little signal.
-    """
-    total, pairs = np.zeros(len(values)), np.zeros(len(values))
-    for axis in (1, 2):
-        n = observed.shape[axis]
-        both = observed.take(range(n - 1), axis) & observed.take(range(1, n), axis)
-        total += (np.diff(values, axis=axis) ** 2 * both).sum(axis=(1, 2))
-        pairs += both.sum(axis=(1, 2))
-    r: Floats = np.sqrt(total / np.maximum(pairs, 1))
-    return np.maximum(r, SMOOTHEST * np.median(r) + 1e-6)
-
-
-# ── the fit ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class Examples(NamedTuple):
@@ -455,7 +295,7 @@ def _from_nothing(
     """Yield the steps of the fit of a new network; the arguments are those of `anchored`."""
     T = settings.steps
     first, *seeds = torch.randint(2**31, (3,), generator=rng, device=y.device).tolist()
-    problem = prepare(y, observed, sigma_y, settings, first)
+    problem = prepare(y, observed, sigma_y, settings.components, settings.s, first)
     if problem.noise is None and bool(problem.complete.all()):  # nothing to fill or denoise
         yield Step(1, 1, problem.base)
         return

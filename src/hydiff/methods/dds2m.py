@@ -37,11 +37,11 @@ from torch.nn import functional as F
 
 from hydiff.errors import BadValue
 from hydiff.learn.diffusion import linear_alpha_bar
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.losses import mean_square
 from hydiff.methods import ranges
-from hydiff.methods.dhp import Tensors, masked
+from hydiff.methods.dhp import masked
 from hydiff.result import Step
 
 KERNELS = (7, 7, 5, 5, 3, 3)

@@ -10,7 +10,7 @@ and masks that differ by band are accepted.  `averaging` (off by default) is our
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor
 
 from hydiff.errors import BadValue
-from hydiff.learn.engine import Beyond, Fit
+from hydiff.learn.engine import Beyond, Fit, Tensors
 from hydiff.learn.layers import built
 from hydiff.learn.network import SkipNet
 from hydiff.methods import ranges
@@ -27,7 +27,6 @@ from hydiff.result import Step
 if TYPE_CHECKING:
     from hydiff.methods.r_dlrhyin import RDLRHyIn
 
-Tensors = Mapping[str, Tensor]
 Terms = Callable[[Tensor, Tensor, Tensor], Tensor]  # output, y, observed (1, C, H, W) → terms (n,)
 
 

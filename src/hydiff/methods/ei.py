@@ -16,8 +16,8 @@ from torch import Generator, Tensor
 
 from hydiff.errors import BadValue
 from hydiff.learn import losses
+from hydiff.learn.engine import Tensors
 from hydiff.methods import equivariant
-from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
 # Settings added later, with the values that reproduce the behaviour before them

@@ -11,12 +11,10 @@ from torch import Generator, Tensor
 
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, network, spectral, transforms
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.losses import Network
 from hydiff.learn.transforms import Warp
 from hydiff.methods import ranges
-
-Tensors = Mapping[str, Tensor]
 
 
 class Drawn(Protocol):

@@ -159,7 +159,7 @@ def _drained(
                 checkpoint.offer(step, history)
             if progress is not None and progress(step):
                 break
-        if step is None and state is not None:  # a file left by an older version
+        if step is None and state is not None:  # a method that ended before its `Step.total`
             raise BadValue(
                 f"{job.checkpoint} was kept after the last step of {task.chosen.name}, which has "
                 "nothing left to do and no estimate to give; remove it and start again"

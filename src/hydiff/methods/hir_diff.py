@@ -28,13 +28,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -42,9 +41,10 @@ from torch.nn import functional as F
 
 from hydiff.errors import CubeFormatError, UnknownName
 from hydiff.learn import weights_file
+from hydiff.learn.engine import Tensors
 from hydiff.learn.layers import reflect_to_multiple
 from hydiff.methods import STAND_IN, ranges
-from hydiff.methods.dhp import Tensors, masked
+from hydiff.methods.dhp import masked
 from hydiff.result import Step
 
 LAYOUT, KIND = 1, "hir-diff denoiser"
@@ -280,64 +280,3 @@ def save_denoiser(network: Denoiser, path: Path, learned_from: str | None = None
     about |= {"learned_from": learned_from} if learned_from else {}
     tensors = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items()}
     save_file(tensors, path, metadata={"hydiff": json.dumps(about)})
-
-
-def train_denoiser(
-    images: Tensor | Sequence[Tensor],
-    *,
-    rng: Generator,
-    device: torch.device | str = "cpu",
-    lr: float = 2e-3,
-    batch: int = 8,
-    crop: int = 48,
-    channels: int = 32,
-) -> Iterator[tuple[Denoiser, float]]:
-    """Train a denoiser on crops of three random bands of one or several images (C, H, W).
-
-    Runs forever; yields the averaged network and the loss after each step.
-    rng: on the CPU, where crops are drawn; device: of the network.
-    The bands of a crop are rotated and mirrored together, and each gets a random contrast and
-    brightness, so that the denoiser learns shapes and not the sensor.
-    """
-    from hydiff.learn.layers import built
-
-    network = built(lambda: Denoiser(channels), rng).to(device)
-    all_images = [images] if isinstance(images, Tensor) else list(images)
-    adam = torch.optim.Adam(network.parameters(), lr=lr)
-    average: Mapping[str, Tensor] = {k: v.clone() for k, v in network.state_dict().items()}
-
-    def draw(high: int, n: int = 1) -> Any:
-        """Draw n whole numbers from 0 to high - 1."""
-        return torch.randint(high, (n,), generator=rng).tolist()
-
-    def sample() -> Tensor:
-        """Return a crop (3, crop, crop), with values from -1 to 1."""
-        bands = all_images[draw(len(all_images))[0]] if len(all_images) > 1 else all_images[0]
-        rows, cols = draw(bands.shape[1] - crop + 1)[0], draw(bands.shape[2] - crop + 1)[0]
-        x = bands[draw(len(bands), 3), rows : rows + crop, cols : cols + crop]
-        x = torch.rot90(x, draw(4)[0], (1, 2))
-        x = x.flip(2) if draw(2)[0] else x
-        low, high = x.amin((1, 2), keepdim=True), x.amax((1, 2), keepdim=True)
-        x = (x - low) / (high - low).clamp_min(1e-6)
-        span = 0.1 + 0.9 * torch.rand((3, 1, 1), generator=rng)
-        return 2 * (span * x + (1 - span) * torch.rand((3, 1, 1), generator=rng)) - 1
-
-    step = 0
-    while True:
-        step += 1
-        x0 = torch.stack([sample() for _ in range(batch)]).to(device)
-        alpha_bar = torch.exp(-6 * torch.rand(batch, generator=rng) ** 1.5).clamp(max=0.9995)
-        alpha_bar = alpha_bar.to(device)
-        a = alpha_bar.view(-1, 1, 1, 1)
-        noise = torch.randn(x0.shape, generator=rng).to(device)
-        error = network(a.sqrt() * x0 + (1 - a).sqrt() * noise, alpha_bar) - x0
-        loss = (error.square() / (1 - a)).mean()  # equals the mean squared error of v
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
-        keep = min(0.995, step / (step + 10))
-        with torch.no_grad():
-            average = {k: torch.lerp(v, average[k], keep) for k, v in network.state_dict().items()}
-        smooth = deepcopy(network)
-        smooth.load_state_dict(dict(average))
-        yield smooth, loss.item()

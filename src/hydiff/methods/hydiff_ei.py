@@ -22,9 +22,8 @@ from hydiff.learn.diffusion import (
     noise_like,
     reverse_diffusion,
 )
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.methods import equivariant
-from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
 UPDATES = ("before", "after")

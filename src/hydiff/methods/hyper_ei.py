@@ -24,11 +24,10 @@ from torch.nn import functional as F
 
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, transforms
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.layers import ReflectedConv, built, reflect_to_multiple
 from hydiff.learn.memory import SpectralMemory
 from hydiff.methods import equivariant, ranges
-from hydiff.methods.equivariant import Tensors
 from hydiff.result import Step
 
 LEVELS = 4

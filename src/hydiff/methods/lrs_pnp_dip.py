@@ -33,12 +33,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.layers import built
 from hydiff.learn.lipschitz import LipschitzNet
 from hydiff.learn.network import SkipNet
 from hydiff.methods import ranges
-from hydiff.methods.dhp import Tensors, masked
+from hydiff.methods.dhp import masked
 from hydiff.result import Step
 
 DISTANCE, FARTHEST = 3, 5.0  # of non-local means: entries searched on either side; largest exponent

@@ -22,8 +22,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from hydiff.learn.engine import Tensors
 from hydiff.methods import dhp, ranges
-from hydiff.methods.dhp import Tensors
 from hydiff.result import Step
 
 LEAST_EIGENVALUE = 1e-12  # the root has no slope at 0

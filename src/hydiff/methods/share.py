@@ -26,11 +26,10 @@ from torch.nn import functional as F
 
 from hydiff.errors import BadValue, UnknownName
 from hydiff.learn import losses, transforms
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.layers import built, reflect_to_multiple
 from hydiff.learn.memory import SpectralMemory
 from hydiff.methods import equivariant, ranges
-from hydiff.methods.dhp import Tensors
 from hydiff.result import Step
 
 LEVELS = 4  # poolings of the U-Net

@@ -22,12 +22,11 @@ from torch import Generator, Tensor, nn
 
 from hydiff.cube import Array, Floats
 from hydiff.learn import prior_weights
-from hydiff.learn.engine import Fit
+from hydiff.learn.engine import Fit, Tensors
 from hydiff.learn.field import Field
 from hydiff.learn.motions import motions
 from hydiff.learn.plane_network import ORDERS, corrected
 from hydiff.methods.anchored import ALPHA, TRIALS, Anchored, Resumable, measured_again
-from hydiff.methods.equivariant import Tensors
 from hydiff.methods.prior import (
     Prior,
     Symmetric,

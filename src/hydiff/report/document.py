@@ -203,8 +203,7 @@ def _widths(part: KindRecipe) -> str:
             (50, 80, 95), part.errors.intervals, part.errors.basis, strict=True
         )
     ]
-    gaps = "" if part.gaps is None else f", in {part.gaps}"
-    return f"Expected errors{gaps}: {', '.join(levels)} of the filled value."
+    return f"Expected errors, in {part.gaps}: {', '.join(levels)} of the filled value."
 
 
 def _judged(judged: Judged) -> FactTable:

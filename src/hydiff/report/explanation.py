@@ -31,7 +31,7 @@ class TriedShare(NamedTuple):
     """A candidate and its share in the blend."""
 
     name: str
-    share: float  # mean over hidden entries; in older records, over distances and bands
+    share: float  # mean over hidden entries; with a reference, over distances and bands
     near: float  # share at the smallest distance to the data that was tried
     far: float  # share at the largest distance
     meaning: str
@@ -118,14 +118,13 @@ def _parts(record: Record) -> Sequence[KindRecipe]:
 
 def blends_of(part: KindRecipe) -> Iterator[BlendWords]:
     """Yield the blend for gaps of one kind, then the one with a reference image, if any."""
-    gaps = part.gaps or "the gaps"
-    yield _words(gaps, part.folds, part.why, part.candidates, part.weights, part.errors)
+    yield _words(part.gaps, part.folds, part.why, part.candidates, part.weights, part.errors)
     if (reference := part.with_reference) is not None:
         used = "used" if reference.used else "not used"
         why = f"{reference.why}; worth {reference.worth:+.1f} dB, {used}"
         without = Tried(WITHOUT, "auto", {})
         candidates = (without, *reference.candidates)
-        where = f"{gaps}, with another image of the place"
+        where = f"{part.gaps}, with another image of the place"
         yield _words(where, part.folds, why, candidates, reference.weights, reference.errors)
 
 
@@ -230,7 +229,7 @@ def advice_for(record: Record, trust: Trust) -> Iterator[str]:
             f"`max_error={HOPELESS:g}`: leaves about {trust.hopeless:,} entries missing instead of "
             "filling them with little more than a mean"
         )
-    if record.recipe is not None and record.recipe.budget not in ("best", None) and unsure:
+    if record.recipe is not None and record.recipe.budget != "best" and unsure:
         yield "`budget='best'`: also tries networks that are fitted to this cube; takes longer"
 
 
