@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -533,6 +534,21 @@ def test_the_windows_of_tiles_are_as_wide_as_that(packaged):
         assert support.start - window.start == window.stop - support.stop == 97
     assert layout.context(Request()) == layout.PRIOR_CONTEXT
     assert layout.context(Request(no_prior=True)) == tiles.CONTEXT
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_former_name_of_pretrain_is_taken_with_a_note(tmp_path, scene):
+    with pytest.warns(DeprecationWarning, match="pretrain"):
+        former = Request(method="hydiff-ei", prior=7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert former == Request(method="hydiff-ei", pretrain=7)
+    np.save(tmp_path / "a.npy", scene)
+    command = ["fill", str(tmp_path / "a.npy"), "-o", str(tmp_path / "b.tif"), "--dry-run"]
+    done = CliRunner().invoke(app, [*command, "--method", "smooth", "--prior", "3"])
+    assert "--prior N is now --pretrain N" in done.output and done.exit_code != 0
 
 
 def test_by_tiles_it_fills_as_on_the_whole(packaged, tmp_path, rng):

@@ -7,8 +7,9 @@ and its name and type on the command line where these differ (`flag`, `text`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache, cached_property
 from inspect import signature
@@ -54,6 +55,7 @@ MASKS = ("observed", "missing", "quality", "flags", "detect")
 # options for fills of files, which `hydiff.fill` does not have or uses with another meaning
 FILES = ("var", *MASKS, "report", "samples", "unmarked", "compact", "pretrain")
 
+RENAMED = "`prior=N` is now `pretrain=N`: a prior is the network that comes with hydiff"
 MAX_SHIFT = 5.0  # px by which a reference may be displaced from the cube
 
 # groups of options in --help; those of METHOD and VALUES are shown together
@@ -181,14 +183,18 @@ class Request:
     no_prior: bool = option(
         False, "Fill from this cube alone, without the network trained on other images.", METHOD
     )
+    prior: InitVar[int | None] = None  # the former name of `pretrain`
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, prior: int | None) -> None:
         hints = option_types()
         for f in fields(self):
             if f.name != "method":  # `choose` says what there is
                 given, words = getattr(self, f.name), f.metadata["help"]
                 value = of_type(f.name, given, hints[f.name], words, nan=f.name == "nodata")
                 object.__setattr__(self, f.name, value)
+        if prior is not None:
+            warnings.warn(RENAMED, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "pretrain", prior)
         if self.pretrain < 0:
             raise BadValue(f"`pretrain={self.pretrain}`: expected a number of updates, 0 or more")
         if self.samples < 0:

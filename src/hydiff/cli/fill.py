@@ -56,6 +56,7 @@ class Way:
 
     weights: Path | None = option(None, "Weights of a network trained by `hydiff train`.", METHOD)
     refine: int = option(0, "Steps of fitting to this cube, from those weights.", METHOD)
+    prior: int | None = option(None, "The former name of --pretrain.", METHOD, hidden=True)
     engine: str | None = option(
         None, "auto | eager | graph | fused, for learned methods.", RUN, shown="auto"
     )
@@ -127,6 +128,11 @@ def fill(
     if output is None:
         raise errors.BadValue(NO_OUTPUT)
     way = Way(**{f.name: options.pop(f.name) for f in fields(Way)})
+    if way.prior is not None:
+        way.say(
+            "note: --prior N is now --pretrain N; a prior is the network that comes with hydiff"
+        )
+        options["pretrain"] = way.prior
     request = _request(way, options)
     limits = layout.limits(way.memory, way.tile, way.overlap, way.workers or 1)
     paths = batch.inputs_of(inputs)
@@ -152,11 +158,13 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     for f in fields(kind):
         flag = f.metadata.get("flag", f"--{f.name.replace('_', '-')}")
         text, default = f.metadata.get("text", (hints[f.name], f.default))
+        shown, hidden = f.metadata.get("shown", True), f.metadata.get("hidden", False)
         typer_option = typer.Option(
             flag,
             help=f.metadata["help"],
             rich_help_panel=f.metadata["group"],
-            show_default=f.metadata.get("shown", True),
+            show_default=shown,
+            hidden=hidden,
         )
         yield inspect.Parameter(
             f.name,
