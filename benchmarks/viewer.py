@@ -6,7 +6,7 @@ Measures the time from the press of a key to the frame after the new picture is 
 for each layout of a 1280 × 1242 × 285 float32 ENVI file, alone and with a fill.  Its parts are the
 time until the first message about the new picture (server), until the picture has arrived
 (sending), and until it is shown (painting).  The CPU seconds of viewer and browser do not depend on
-the load of the machine.
+the load of the machine.  `results/viewer_whole.csv` is of an older version, which sent every pixel.
 """
 
 import os
