@@ -63,6 +63,17 @@ def test_a_mask_nodata_and_nan_say_the_same(tiny, stripes):
         np.testing.assert_allclose(other, by_nodata, rtol=1e-12)
 
 
+def test_a_masked_array_keeps_its_mask_beside_nodata_values(tiny, stripes):
+    """In integers and in floats, with another mask and without."""
+    values = np.asarray(tiny).astype(np.int32)
+    values[:, 0, 0] = -1
+    for dtype in (np.int32, np.float32):
+        array = np.ma.MaskedArray(values.astype(dtype), np.broadcast_to(~stripes, values.shape))
+        for observed in (None, stripes):
+            filled = hydiff.fill(array, observed, nodata=-1, method="linear").filled
+            np.testing.assert_array_equal(filled, array.mask | (values == -1))
+
+
 def test_the_values_under_the_mask_have_no_influence(tiny, stripes, rng):
     one = quick_fill(tiny, stripes).values
     other = quick_fill(np.where(stripes, tiny, 1e6 * rng.random(tiny.shape)), stripes).values

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube, as_mask, check_same_place
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.maths import scoring
 from hydiff.maths.ssim import ssim_map
@@ -320,7 +320,8 @@ def score(
 ) -> Scores:
     """Compare a filled cube with the truth.
 
-    missing: bool (rows, cols) or (bands, rows, cols), True = gap that the method filled.
+    missing: bool (rows, cols) or (bands, rows, cols), True = gap that the method filled; also a
+        DataArray with these dimensions in any order.
     good: bool (bands,), False = bad band; without it, the bad bands that either cube declares.
     raw: the method's own output before observed entries were put back.
     The unit range runs from the minimum to the maximum of the truth's valid entries in good bands,
@@ -328,9 +329,11 @@ def score(
     """
     t, x = as_cube(truth), as_cube(estimate)
     r = None if raw is None else as_cube(raw)
+    _check_place(x, truth=t, raw=r)
+    like = x if "xarray" in x.attrs else t
     _check("estimate", x.shape, t.shape)
     bands = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
-    gaps = None if missing is None else np.asarray(missing, dtype=bool)
+    gaps = None if missing is None else np.asarray(as_mask(missing, like), dtype=bool)
     _check("raw", None if r is None else r.shape, t.shape)
     _check("good", bands.shape, t.shape[:1])
     _check("missing", None if gaps is None else gaps.shape, t.shape, t.shape[1:])
@@ -392,6 +395,13 @@ def _check(name: str, shape: tuple[int, ...] | None, *expected: tuple[int, ...])
             f"{name} has shape {shape}, but the truth asks for {shapes}; axes are "
             f"(bands, rows, cols): crop or transpose {name} to match"
         )
+
+
+def _check_place(x: Cube, **others: Cube | None) -> None:
+    """Raise ShapeMismatch unless cubes that were made from DataArrays have the same coordinates."""
+    for name, cube in others.items():
+        if cube is not None and {"xarray"} <= set(x.attrs) & set(cube.attrs):
+            check_same_place(x.attrs["xarray"], cube.attrs["xarray"], name)
 
 
 def _with_gaps(cube: Cube, good: Bools) -> Floats:

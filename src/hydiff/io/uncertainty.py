@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube, as_mask
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
 from hydiff.io import npz
@@ -64,7 +64,7 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
             _check_scale(product, cube, path)
             array = product.values
     elif np.ndim(given) != 1:
-        array, label = as_cube(given).values, "the array"
+        array, label = as_cube(as_mask(given, cube, "uncertainty")).values, "the array"
     shape = tuple(array.shape) if hasattr(array, "shape") else np.shape(array)
     if shape not in ((cube.bands,), cube.shape):
         raise ShapeMismatch(
