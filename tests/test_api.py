@@ -238,8 +238,20 @@ def test_sigma_may_be_given_in_percent_or_per_band(tiny, stripes, rng):
     noisy = np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan)
     scale = hydiff.cube.unit_scale(noisy, np.broadcast_to(stripes, tiny.shape), np.ones(12, bool))
     one = quick_fill(noisy, sigma_y=0.1 * scale.span).values
-    assert np.array_equal(one, quick_fill(noisy, sigma_y="10%").values)
+    share = quick_fill(noisy, sigma_y="10%")
+    assert np.array_equal(one, share.values)
+    assert f"sigma_y = 10% is {0.1 * scale.span:.4g} in the cube's unit" in share.notes[-1]
     assert np.array_equal(one, quick_fill(noisy, sigma_y=[0.1 * scale.span] * 12).values)
+
+
+@pytest.mark.parametrize("sigma_y", [[0.1], np.full((12, 1, 1), 0.1), [0.1] * 5])
+def test_a_list_of_noise_of_another_shape_is_refused_with_both_shapes(tiny, stripes, sigma_y):
+    """A list of one number is no number, so the refusal counts neither as one entry."""
+    with pytest.raises(ShapeMismatch) as refused:
+        hydiff.fill(tiny, stripes, sigma_y=sigma_y, method="smooth")
+    assert f"has shape {np.shape(sigma_y)}; expected one number, or a list of 12" in str(
+        refused.value
+    )
 
 
 def test_bands_without_noise_keep_their_entries_beside_noisy_ones(tiny, stripes, rng):

@@ -95,7 +95,7 @@ def fill(
     method: a name of `hydiff.METHODS` ("auto" tries several and blends them), or your function.
     preset: a named set of settings of the method, such as "fast".
     sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
-        with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
+        with one per detector; "5%" is a share of the cube's unit range, "auto" estimates.
     input_uncertainty: uncertainty of the input product in the cube's unit, included in
         `Result.sigma`: one number, one per band, or an array, a cube or a file of the cube's shape.
     nodata: the value, or values, that mean missing, instead of what the file declares.
