@@ -469,6 +469,33 @@ def test_a_store_that_xarray_wrote_is_read_without_its_layers(damaged, tmp_path)
 # ── gaps and scores ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("chunks", [None, {"y": 20}])
+@pytest.mark.parametrize("bars", [True, False])
+def test_a_second_fill_keeps_what_the_first_one_says_of_its_entries(damaged, chunks, bars):
+    """In an array and in a Dataset: gaps of three columns first, the wider one later."""
+    array = data_array(damaged) if chunks is None else data_array(damaged).chunk(chunks)
+    first, second = {**SMOOTH, "max_gap": 3}, {"method": "smooth", "error_bars": bars}
+    once = array.hydiff.fill(**first)
+    twice = once.hydiff.fill(**second)
+    dataset = array.to_dataset().hydiff.fill(**first).hydiff.fill("reflectance", **second)
+    lost = np.isnan(array.values)
+    lost[:, 0] = False  # outside the data
+    assert 0 < once.filled.values.sum() < lost.sum()
+    for filled, sigma in (
+        (twice.filled, twice.sigma),
+        (dataset["reflectance_filled"], dataset["reflectance_sigma"]),
+    ):
+        np.testing.assert_array_equal(filled, lost)
+        assert filled.dtype == bool and filled.attrs["flag_meanings"]
+        np.testing.assert_array_equal(sigma.where(once.filled), once.sigma.where(once.filled))
+        known = lost if bars else once.filled.values
+        np.testing.assert_array_equal(np.isfinite(sigma), known)
+        assert sigma.attrs["units"] == "1"
+    assert twice.attrs["ancillary_variables"] == "filled sigma"
+    again = once.where(~lost).hydiff.fill(**first)  # emptied again, and left so where it is wide
+    np.testing.assert_array_equal(again.filled, once.filled)
+
+
 def test_gaps_and_scores_are_those_of_the_library(truth, damaged):
     array, reference = data_array(damaged), data_array(truth, ("wavelength", "y", "x"))
     assert array.hydiff.gaps() == array.chunk({"y": 9}).hydiff.gaps()

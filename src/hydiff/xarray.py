@@ -55,7 +55,8 @@ class ArrayAccessor:
 
         Dimensions, coordinates, attributes and encoding are kept.  Two coordinates with the
         dimensions of the array are added: `filled`, True where a value was filled, and `sigma`, its
-        1-σ error, if the method gives one.  The attribute `ancillary_variables` names them.
+        1-σ error, if the method gives one.  The attribute `ancillary_variables` names them.  Those
+        of an array that was filled before keep what the earlier fill says of its entries.
 
         observed, missing: a boolean DataArray or array, or a mask file, as for `hydiff.fill`.
         memory, tile, overlap: for an array of Dask chunks, as for the command `hydiff fill`.
@@ -66,7 +67,7 @@ class ArrayAccessor:
         masks = {"observed": observed, "missing": missing}
         if self._array.chunks is not None:
             sizes = _limits(memory, tile, overlap)
-            return _filled_in_chunks(self._array, masks, sizes, options)
+            return _with_earlier(_filled_in_chunks(self._array, masks, sizes, options), self._array)
         tiling = {"memory": memory, "tile": tile, "overlap": overlap}
         if inapplicable := [f"`{name}=`" for name, value in tiling.items() if value is not None]:
             raise BadValue(
@@ -74,9 +75,8 @@ class ArrayAccessor:
                 "memory; leave it out, or chunk the array first"
             )
         result = api.fill(cube_of(self._array), **masks, **options)
-        return _with_layers(
-            result.cube.to_xarray(), {"filled": result.filled, "sigma": result.sigma}
-        )
+        layers = {"filled": result.filled, "sigma": result.sigma}
+        return _with_earlier(_with_layers(result.cube.to_xarray(), layers), self._array)
 
     def gaps(self, nodata: Any = None, nodata_in: str | None = None) -> Census:
         """Return a census of the missing entries: their number, position and width.
@@ -113,6 +113,8 @@ class DatasetAccessor:
         NAME_sigma is only added if the method gives error bars.
         """
         name, array = self._variable(name)
+        earlier = {k: self._dataset.get(f"{name}_{k}") for k in LAYERS}
+        array = array.assign_coords({k: v for k, v in earlier.items() if v is not None})
         filled = array.hydiff.fill(*args, **options)
         layers = {layer: f"{name}_{layer}" for layer in LAYERS if layer in filled.coords}
         names = self._dataset[name].attrs.get("ancillary_variables", "")
@@ -200,6 +202,20 @@ def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray
             array = array.assign_coords({layer: variable})
             names = linked(names, layer)
     return array.assign_attrs(ancillary_variables=names)
+
+
+def _with_earlier(array: xr.DataArray, before: xr.DataArray) -> xr.DataArray:
+    """Return a filled array whose layers also show what an earlier fill, of `before`, filled."""
+    if "filled" not in before.coords:
+        return array
+    new, old = array.coords["filled"].variable, before.coords["filled"].variable
+    layers = {"filled": new | (old != 0) & array.variable.notnull()}
+    if "sigma" in before.coords:
+        old_bars = before.coords["sigma"].variable
+        bars = array.coords["sigma"].variable if "sigma" in array.coords else old_bars * np.nan
+        layers["sigma"] = bars.where(new, old_bars)
+    order = _order(array)
+    return _with_layers(array, {k: v.transpose(*order).data for k, v in layers.items()})
 
 
 def _limits(memory: str | None, tile: int | None, overlap: int | None) -> Limits:
