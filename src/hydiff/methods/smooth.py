@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 EXACT = 1600  # pixels up to which the variance is computed exactly; larger images are sampled
 DRAWS = 12  # samples of the field for that
+LEAST = 0.02  # share of the variance of a measurement that is never taken for noise
 SPREAD_GROUPS = 3  # kinds of covariance with a computed variance; others get a scaled copy of one
 
 
@@ -182,8 +183,10 @@ def cube_step(
     sigma = None
     if error_bars:
         variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
-        sigma = np.sqrt(c.spread)
-        whitened_std = np.sqrt(c.space.basis**2 @ variance + c.rest_var[:, None])
+        noise = c.noise / c.weight**2
+        sigma = np.sqrt(without_noise(c.spread, noise[:, None, None]))
+        whitened = c.space.basis**2 @ variance + c.rest_var[:, None]
+        whitened_std = np.sqrt(without_noise(whitened, c.noise[:, None]))
         sigma[:, ~c.complete] = whitened_std / c.weight[:, None]
     if at is not None:
         bars, excess = (None if a is None else a[:, at][:, None] for a in (sigma, c.excess))
@@ -193,6 +196,14 @@ def cube_step(
     x = c.y.copy()
     x[:, at] = spectra_at(c, f, covariances, at)
     return Step(1, 1, x, sigma=sigma, excess=c.excess)
+
+
+def without_noise(variance: Floats, noise: Floats) -> Floats:
+    """Return the variance of noise-free values, from that of measurements with noise.
+
+    Both are estimates, so a share of the variance always remains.
+    """
+    return np.maximum(variance - noise, LEAST * variance)
 
 
 def kriged(c: Coordinates, settings: Smooth, at: Bools) -> Floats:
