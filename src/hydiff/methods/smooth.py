@@ -182,12 +182,12 @@ def cube_step(
     """
     sigma = None
     if error_bars:
-        variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
-        noise = c.noise / c.weight**2
+        gaps = ~c.complete
+        variance = posterior_variance(c.complete, covariances, rng, c.noise_edge)[:, gaps]
+        noise, rest_var = c.noise / c.weight**2, without_noise(c.rest_var, c.noise)
         sigma = np.sqrt(without_noise(c.spread, noise[:, None, None]))
-        whitened = c.space.basis**2 @ variance + c.rest_var[:, None]
-        whitened_std = np.sqrt(without_noise(whitened, c.noise[:, None]))
-        sigma[:, ~c.complete] = whitened_std / c.weight[:, None]
+        whitened_std = np.sqrt(c.space.basis**2 @ variance + rest_var[:, None])
+        sigma[:, gaps] = whitened_std / c.weight[:, None]
     if at is not None:
         bars, excess = (None if a is None else a[:, at][:, None] for a in (sigma, c.excess))
         x = spectra_at(c, f, covariances, at)[:, None]
@@ -198,7 +198,7 @@ def cube_step(
     return Step(1, 1, x, sigma=sigma, excess=c.excess)
 
 
-def without_noise(variance: Floats, noise: Floats) -> Floats:
+def without_noise(variance: Any, noise: Any) -> Any:
     """Return the variance of noise-free values, from that of measurements with noise.
 
     Both are estimates, so a share of the variance always remains.
@@ -295,12 +295,13 @@ def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floa
 
 
 def posterior_variance(
-    complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator
+    complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator, noise: float
 ) -> Floats:
     """Return the variance (K, H, W) of f + texture at the missing pixels, 0 at complete ones.
 
-    It is computed for the strongest kinds of covariance only; components of other kinds get the
-    variance of the strongest kind, scaled.
+    noise: the part of a nugget that is noise; the rest of it is texture.  The variance is computed
+    for the strongest kinds of covariance only; components of other kinds get the variance of the
+    strongest kind, scaled.
     """
     weight: dict[tuple[float, float, float], float] = {}
     for c in covariances:
@@ -313,7 +314,7 @@ def posterior_variance(
             out[k] = c.sill * shapes[c.kind]
         elif kinds and c.sill > 0:
             out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
-        out[k] += c.nugget
+        out[k] += without_noise(c.nugget, noise)
     return np.where(complete, 0.0, out)
 
 
