@@ -63,6 +63,17 @@ def test_a_mask_nodata_and_nan_say_the_same(tiny, stripes):
         np.testing.assert_allclose(other, by_nodata, rtol=1e-12)
 
 
+def test_a_masked_array_keeps_its_mask_beside_nodata_values(tiny, stripes):
+    """In integers and in floats, with another mask and without."""
+    values = np.asarray(tiny).astype(np.int32)
+    values[:, 0, 0] = -1
+    for dtype in (np.int32, np.float32):
+        array = np.ma.MaskedArray(values.astype(dtype), np.broadcast_to(~stripes, values.shape))
+        for observed in (None, stripes):
+            filled = hydiff.fill(array, observed, nodata=-1, method="linear").filled
+            np.testing.assert_array_equal(filled, array.mask | (values == -1))
+
+
 def test_the_values_under_the_mask_have_no_influence(tiny, stripes, rng):
     one = quick_fill(tiny, stripes).values
     other = quick_fill(np.where(stripes, tiny, 1e6 * rng.random(tiny.shape)), stripes).values
@@ -227,8 +238,20 @@ def test_sigma_may_be_given_in_percent_or_per_band(tiny, stripes, rng):
     noisy = np.where(stripes, tiny + 0.1 * rng.standard_normal(tiny.shape), np.nan)
     scale = hydiff.cube.unit_scale(noisy, np.broadcast_to(stripes, tiny.shape), np.ones(12, bool))
     one = quick_fill(noisy, sigma_y=0.1 * scale.span).values
-    assert np.array_equal(one, quick_fill(noisy, sigma_y="10%").values)
+    share = quick_fill(noisy, sigma_y="10%")
+    assert np.array_equal(one, share.values)
+    assert f"sigma_y = 10% is {0.1 * scale.span:.4g} in the cube's unit" in share.notes[-1]
     assert np.array_equal(one, quick_fill(noisy, sigma_y=[0.1 * scale.span] * 12).values)
+
+
+@pytest.mark.parametrize("sigma_y", [[0.1], np.full((12, 1, 1), 0.1), [0.1] * 5])
+def test_a_list_of_noise_of_another_shape_is_refused_with_both_shapes(tiny, stripes, sigma_y):
+    """A list of one number is no number, so the refusal counts neither as one entry."""
+    with pytest.raises(ShapeMismatch) as refused:
+        hydiff.fill(tiny, stripes, sigma_y=sigma_y, method="smooth")
+    assert f"has shape {np.shape(sigma_y)}; expected one number, or a list of 12" in str(
+        refused.value
+    )
 
 
 def test_bands_without_noise_keep_their_entries_beside_noisy_ones(tiny, stripes, rng):

@@ -28,6 +28,15 @@ def test_a_reconstruction_is_the_fill_of_each_cube_and_agrees_with_the_physics(t
         np.testing.assert_array_equal(found, direct.astype(np.float32))
 
 
+def test_bands_are_first_whatever_the_lengths_look_like():
+    """An array of this shape would be refused: it looks like rows, columns and bands."""
+    mask = torch.ones(40, 40, 60)
+    mask[:, 3:5] = 0
+    physics = deepinv.physics.Inpainting((40, 40, 60), mask=mask)
+    y = physics(torch.arange(60.0).expand(1, 40, 40, 60))
+    assert torch.allclose(FillReconstructor("linear")(y, physics)[0, :, 3], torch.arange(60.0))
+
+
 def test_the_noise_of_the_physics_is_sigma_y(tiny, stripes):
     mask = torch.as_tensor(np.broadcast_to(stripes, tiny.shape).copy()).float()
     noise = deepinv.physics.GaussianNoise(0.05)

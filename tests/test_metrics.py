@@ -91,6 +91,31 @@ def test_where_all_true_is_no_where(metric):
 
 
 @pytest.mark.parametrize("metric", OVERALL + PER_BAND)
+def test_masked_entries_do_not_count(metric):
+    """In either array, whatever values lie under the mask, also in integers."""
+    truth = np.rint(1000 * scene()).astype(np.int16)
+    x, mask = truth + 5, some_entries(truth.shape)
+    with_nan = np.where(mask, np.nan, truth)
+    masked = np.ma.MaskedArray(np.where(mask, 30_000, truth), mask)
+    np.testing.assert_array_equal(metric(x, masked), metric(x, with_nan))
+    np.testing.assert_array_equal(metric(masked, x), metric(with_nan, x))
+
+
+def test_masked_entries_count_in_no_other_measure():
+    truth, mask = scene(), some_entries((8, 20, 22))
+    x, bars, with_nan = noisy(truth, 0.1), np.full(truth.shape, 0.1), np.where(mask, np.nan, truth)
+    masked, gaps = np.ma.MaskedArray(truth, mask), some_entries((20, 22), seed=5)
+    for measure in (
+        lambda t: m.calibration(x, t, bars),
+        lambda t: m.calibration(x, truth, t - truth + bars),
+        lambda t: tuple(np.concatenate(m.by_distance(x, t, gaps))),
+        lambda t: m.plume_recovery(x, truth, t, truth - 0.1),
+        lambda t: m.band_depth_rmse(x, t, (0, 2, 4)),
+    ):
+        np.testing.assert_array_equal(measure(masked), measure(with_nan))
+
+
+@pytest.mark.parametrize("metric", OVERALL + PER_BAND)
 def test_float32_is_computed_in_float64(metric):
     truth = scene().astype(np.float32)
     x = noisy(truth, 0.05).astype(np.float32)

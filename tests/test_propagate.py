@@ -135,6 +135,24 @@ def test_with_noise_measured_entries_share_the_variance(result: Result) -> None:
     assert found.sigma == pytest.approx(8 / np.sqrt(63)) and found.share == 0
 
 
+def test_what_a_band_has_in_common_does_not_average_out(cube: Cube, tmp_path: Path) -> None:
+    """The uncertainty of the product: the same error for all filled entries of a band."""
+    own = 100.0 * np.arange(1, 7)
+    plain = hydiff.fill(cube, method="smooth", error_bars=True)
+    total = hydiff.fill(cube, method="smooth", error_bars=True, input_uncertainty=own)
+    gap = "0:14,5:8"
+    without, exact = (hydiff.propagate(r, "mean", gap) for r in (plain, total))
+    assert exact.sigma == pytest.approx(np.hypot(without.sigma, own), rel=1e-6)
+    formulas = [hydiff.propagate(r, "b3 - b1", gap).sigma for r in (plain, total)]
+    assert formulas[1] == pytest.approx(np.sqrt(formulas[0] ** 2 + 400.0**2 + 200.0**2), rel=1e-6)
+    drawn = hydiff.propagate(total, lambda x: np.nanmean(x[:, :, GAP], axis=(1, 2)), samples=300)
+    assert drawn.sigma == pytest.approx(exact.sigma, rel=0.15)
+    total.save(tmp_path / "fill.img")
+    assert hydiff.propagate(tmp_path / "fill.img", "mean", gap).sigma == pytest.approx(exact.sigma)
+    half = hydiff.propagate(total, "b3", "0:14,5:11")  # half of it is measured
+    assert half.sigma[0] == pytest.approx(exact.sigma[3] / 2)
+
+
 def test_a_scaled_function_has_a_scaled_error(result: Result) -> None:
     for f, factor in (("b4 - b1", -3.0), ("sqrt(b4) / b1", 3.0)):
         one = hydiff.propagate(result, f, "blocks", samples=12)

@@ -206,6 +206,25 @@ def test_error_bars_count_what_the_components_leave(rng, stripes):
     assert bars.min() > 0.8 * 0.05
 
 
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+def test_error_bars_are_those_of_the_value_without_noise(rng, sigma):
+    """In pixels without any band, and in those that keep some: of a field of three components."""
+    waves = np.fft.fftfreq(96)[:, None] ** 2 + np.fft.fftfreq(96) ** 2
+    spectra = np.fft.fft2(rng.standard_normal((3, 96, 96))) * (waves + 1e-3) ** -0.75
+    fields = np.fft.ifft2(spectra).real[:, :48, :48]
+    fields /= fields.std(axis=(1, 2), keepdims=True)
+    shapes = np.cos(np.arange(8)[:, None] / 2 * np.arange(1, 4)) / np.arange(1, 4)
+    truth = np.tensordot(shapes, fields, 1) + 0.05 * rng.standard_normal((8, 48, 48))
+    observed = np.ones(truth.shape, bool)
+    observed[:, 10:14, 8:28] = observed[:, 30:33, 20:44] = False
+    observed[3, 18:28, 28:44] = observed[6, 36:46, 2:18] = False
+    noisy = truth + sigma * rng.standard_normal(truth.shape)
+    step = run(noisy, observed, sigma, error_bars=True)
+    ratio = (step.x - truth) / np.where(observed, 1.0, step.sigma)
+    for kept in (observed.any(axis=0), ~observed.any(axis=0)):
+        assert 0.75 < np.sqrt(np.mean(ratio[~observed & kept] ** 2)) < 1.25
+
+
 def test_the_sill_and_nugget_of_a_variogram_are_those_of_nonnegative_least_squares(rng):
     for lags in (1, 2, 30):
         shapes, one, curve = rng.random((4, lags)), rng.random(lags), rng.standard_normal(lags)

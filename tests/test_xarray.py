@@ -66,6 +66,16 @@ def bands_first(array):
     return array.transpose(*[d for d in array.dims if d not in ("y", "x")], "y", "x").values
 
 
+def square():
+    """A DataArray (y, x, band), as long in each direction, and a mask (y, x) that is a flat bar."""
+    values = np.random.default_rng(0).random((12, 12, 12)).cumsum(axis=2)
+    coords = {"y": 5000.0 - 20 * np.arange(12), "x": 100.0 + 20 * np.arange(12)}
+    array = xr.DataArray(values, dims=("y", "x", "band"), coords=coords)
+    lost = xr.zeros_like(array, bool).isel(band=0, drop=True)
+    lost[2:4, 5:11] = True
+    return array, lost
+
+
 # ── in memory ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -84,6 +94,74 @@ def test_the_fill_is_that_of_the_library_in_the_form_of_the_array(damaged, dims)
     added = {"hydiff_filled", "hydiff_record", "ancillary_variables"}
     assert {k: v for k, v in filled.attrs.items() if k not in added} == array.attrs
     assert filled.attrs["ancillary_variables"] == "filled sigma"
+
+
+def test_a_mask_with_named_dimensions_means_the_same_in_any_order():
+    """In fills and scores; of a square image the shape does not tell rows from columns."""
+    array, lost = square()
+    cube = lost.broadcast_like(array).transpose("x", "band", "y")
+    for data in (array, hydiff.Cube(array.values.transpose(2, 0, 1))):
+        for mask in (lost, lost.transpose("x", "y"), cube):
+            filled = hydiff.fill(data, missing=mask, method="linear").filled
+            np.testing.assert_array_equal(filled, np.broadcast_to(lost.values, (12, 12, 12)))
+    estimate = array + lost
+    scores = [metrics.score(estimate, array, m) for m in (lost.values, lost.T, cube, cube.values)]
+    assert scores[0].missing["nrmse"] == scores[1].missing["nrmse"] == scores[2].missing["nrmse"]
+    assert scores[3].missing["nrmse"] < scores[0].missing["nrmse"]  # without names: by its order
+    as_laid = hydiff.fill(array, missing=cube.transpose(*array.dims).values, method="linear")
+    np.testing.assert_array_equal(as_laid.filled[3], lost.values)
+    found = hydiff.propagate(as_laid, "b3", over=lost.T)
+    assert found.value[0] == pytest.approx(as_laid.values[3][lost.values].mean())
+
+
+def test_what_lies_elsewhere_is_refused_wherever_it_is_given():
+    """Rows that count upwards are no rows that count downwards."""
+    array, lost = square()
+    turned, upwards = lost.isel(y=slice(None, None, -1)), array.isel(y=slice(None, None, -1))
+    for call in (
+        lambda: hydiff.fill(array, missing=turned, method="linear"),
+        lambda: hydiff.fill(array, lost, method="linear", input_uncertainty=upwards),
+        lambda: metrics.score(array, array, turned),
+        lambda: metrics.score(array, upwards),
+        lambda: metrics.score(array, array, raw=upwards),
+        lambda: hydiff.propagate(hydiff.fill(array, ~lost, method="linear"), "b3", over=turned),
+    ):
+        with pytest.raises(ShapeMismatch, match="do not lie on the same coordinates"):
+            call()
+
+
+def test_a_dataset_has_the_bad_bands_and_wavelengths_that_it_names(damaged):
+    """Also for `hydiff.fill`, which finds the cube of a Dataset that was filled before."""
+    array = data_array(damaged).drop_vars("wavelength").rename(wavelength="band")
+    good = np.arange(len(damaged)) != 4
+    per_band = {"wavelength": ("band", WAVELENGTHS), "good_wavelengths": ("band", good * 1)}
+    dataset = xr.Dataset({"reflectance": array, **per_band})
+    once = dataset.hydiff.fill(method="smooth", max_gap=3)
+    for data in (dataset, once):
+        cube = hydiff.fill(data, method="smooth").cube
+        np.testing.assert_array_equal(cube.good, good)
+        np.testing.assert_array_equal(cube.wavelengths, WAVELENGTHS)
+
+
+def test_error_bars_of_packed_values_have_their_scale(damaged, tmp_path):
+    """Integers that xarray did not unpack: unpacked later, values and bars agree with the file."""
+    packed = {"dtype": "int16", "scale_factor": 0.5, "add_offset": 100.0, "_FillValue": -32768}
+    data_array(damaged[:4]).to_dataset().to_netcdf(
+        tmp_path / "a.nc", engine="h5netcdf", encoding={"reflectance": packed}
+    )
+    options = {"engine": "h5netcdf", "mask_and_scale": False}
+    with xr.open_dataset(tmp_path / "a.nc", **options) as raw:
+        raw.hydiff.fill(**SMOOTH).to_netcdf(tmp_path / "b.nc", engine="h5netcdf")
+        layers = hydiff.fill(raw, **SMOOTH).to_xarray()
+    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as values:
+        expected = values.hydiff.fill(**SMOOTH)
+    with xr.open_dataset(tmp_path / "b.nc", engine="h5netcdf") as unpacked:
+        np.testing.assert_allclose(unpacked.reflectance, expected["reflectance"], atol=0.26)
+        bars = expected["reflectance_sigma"]
+        np.testing.assert_allclose(unpacked.reflectance_sigma, bars, rtol=1e-3)
+    unpacked = xr.decode_cf(layers)
+    filled = unpacked["filled"] & expected["reflectance_filled"]
+    np.testing.assert_allclose(unpacked["sigma"].where(filled), bars.where(filled), rtol=1e-3)
 
 
 def test_measured_values_and_the_input_stay_as_they_are(damaged):
@@ -265,6 +343,10 @@ def test_an_emit_file_is_filled_by_its_own_rule(tmp_path, chunks):
         file = hydiff.fill(tmp_path / "EMIT_L2A_RFL.nc", method="linear")
         got = filled["reflectance"].transpose("bands", "downtrack", "crosstrack").values
         cube = hydiff.Cube.from_xarray(dataset.hydiff.variable("reflectance"))
+        array = dataset["reflectance"]
+        result = hydiff.fill(array, method="linear", outside="keep")
+        assert next(iter(result.left)) == "screened for clouds, not lost"
+        np.testing.assert_array_equal(result.filled, file.filled)
     assert got.tobytes() == np.asarray(file.cube.values).tobytes()
     assert (got[:, 30:32] == -9990).all()
     np.testing.assert_array_equal(cube.wavelengths, file.cube.wavelengths)
@@ -387,6 +469,33 @@ def test_a_store_that_xarray_wrote_is_read_without_its_layers(damaged, tmp_path)
 # ── gaps and scores ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("chunks", [None, {"y": 20}])
+@pytest.mark.parametrize("bars", [True, False])
+def test_a_second_fill_keeps_what_the_first_one_says_of_its_entries(damaged, chunks, bars):
+    """In an array and in a Dataset: gaps of three columns first, the wider one later."""
+    array = data_array(damaged) if chunks is None else data_array(damaged).chunk(chunks)
+    first, second = {**SMOOTH, "max_gap": 3}, {"method": "smooth", "error_bars": bars}
+    once = array.hydiff.fill(**first)
+    twice = once.hydiff.fill(**second)
+    dataset = array.to_dataset().hydiff.fill(**first).hydiff.fill("reflectance", **second)
+    lost = np.isnan(array.values)
+    lost[:, 0] = False  # outside the data
+    assert 0 < once.filled.values.sum() < lost.sum()
+    for filled, sigma in (
+        (twice.filled, twice.sigma),
+        (dataset["reflectance_filled"], dataset["reflectance_sigma"]),
+    ):
+        np.testing.assert_array_equal(filled, lost)
+        assert filled.dtype == bool and filled.attrs["flag_meanings"]
+        np.testing.assert_array_equal(sigma.where(once.filled), once.sigma.where(once.filled))
+        known = lost if bars else once.filled.values
+        np.testing.assert_array_equal(np.isfinite(sigma), known)
+        assert sigma.attrs["units"] == "1"
+    assert twice.attrs["ancillary_variables"] == "filled sigma"
+    again = once.where(~lost).hydiff.fill(**first)  # emptied again, and left so where it is wide
+    np.testing.assert_array_equal(again.filled, once.filled)
+
+
 def test_gaps_and_scores_are_those_of_the_library(truth, damaged):
     array, reference = data_array(damaged), data_array(truth, ("wavelength", "y", "x"))
     assert array.hydiff.gaps() == array.chunk({"y": 9}).hydiff.gaps()
@@ -448,7 +557,7 @@ REFUSED = {
     ),
     "gap": (lambda a: a.hydiff.fill(max_gap="8"), BadValue, "`max_gap='8'`: expected a number"),
     "axis": (lambda a: hydiff.fill(a.values, axis=2), UnknownName, "axis 2: known: bands first"),
-    "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "mask of shape"),
+    "shape": (lambda a: a.hydiff.fill(np.ones((3, 3), bool)), ShapeMismatch, "the mask has shape"),
     "nodata": (
         lambda a: a.assign_attrs(_FillValue="none").hydiff.fill(),
         BadValue,

@@ -15,11 +15,11 @@ from hydiff import auto, flags, io
 from hydiff.auto.apply import Decision
 from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
-from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_mask
 from hydiff.errors import BadValue
 from hydiff.gaps import reach, regions, rule
 from hydiff.gaps.detect import detect
-from hydiff.io import axes, uncertainty
+from hydiff.io import axes, labelled, uncertainty
 from hydiff.io.blocks import differs
 from hydiff.io.marks import marked
 from hydiff.maths.noise_level import Sigma, doubts, sigma_per_band
@@ -88,14 +88,14 @@ def fill(
     data: a Cube, a DataArray, a Dataset that contains one, the path of a file, or an array (bands,
         rows, cols).  NaN, Inf and nodata values are missing.
     observed: mask (True = measured) besides the cube's own rule: an array (rows, cols) or (bands,
-        rows, cols), or a mask file.
+        rows, cols), a DataArray of these dimensions, or a mask file.
     missing: mask with the opposite meaning, instead of `observed`.
     axis: "bands first" or "bands last" in an array.  By default the shape of the mask decides, else
         bands come first, and an array that looks like (rows, cols, bands) is refused.
     method: a name of `hydiff.METHODS` ("auto" tries several and blends them), or your function.
     preset: a named set of settings of the method, such as "fast".
     sigma_y: standard deviation of the noise in the cube's unit: one number, one per band, or a dict
-        with one per detector; "5%" is a share of the cube's range, "auto" estimates it.
+        with one per detector; "5%" is a share of the cube's unit range, "auto" estimates.
     input_uncertainty: uncertainty of the input product in the cube's unit, included in
         `Result.sigma`: one number, one per band, or an array, a cube or a file of the cube's shape.
     nodata: the value, or values, that mean missing, instead of what the file declares.
@@ -145,6 +145,7 @@ def fill(
     user_code.check_progress(progress)
     of_type("resume", resume, bool)
     cube, mask = cube_and_mask(data, observed, missing, axis)
+    mask = mask if nodata is None else rule.with_own_mask(mask, cube, data)
     outside = ("fill" if cube.path is None else "keep") if outside is None else outside
     if recipe is not None:
         recipe = auto.read_recipe(recipe)
@@ -377,18 +378,17 @@ def cube_and_mask(
     else:
         if isinstance(data, Result):
             raise BadValue("a Result is filled already: its cube is `result.cube`")
-        data = axes.only_array(data)
+        data = labelled.only_array(data)
         mask_shape = mask.shape if isinstance(mask, np.ndarray) else None
         is_last = axes.bands_last(data, axis, mask_shape)
-        cube = as_cube(data.transpose(*axes.dims_in(data, (2, 0, 1))) if is_last else data)
+        cube = labelled.cube_of(data.transpose(*axes.dims_in(data, (2, 0, 1))) if is_last else data)
         if is_last and mask_shape == data.shape:
             mask = np.asarray(mask).transpose(2, 0, 1)
     if isinstance(mask, str | Path):
         meaning = "observed" if missing is None else "missing"
         return cube, io.read_mask(mask, meaning, cube.shape, like=cube)
-    if mask is not None and missing is not None:
-        mask = ~rule.checked_mask(np.asarray(mask), cube.shape)
-    return cube, mask
+    mask = as_mask(mask, cube)
+    return cube, mask if missing is None else ~rule.checked_mask(np.asarray(mask), cube.shape)
 
 
 def _given_up(

@@ -454,6 +454,52 @@ def as_cube(data: Cube | Array | xarray.DataArray) -> Cube:
     return Cube.from_xarray(data)
 
 
+def as_mask(mask: Any, cube: Cube, name: str = "mask") -> Any:
+    """Return a mask with named dimensions as an array (rows, cols) or (bands, rows, cols).
+
+    Dimensions are found by their names, in any order; coordinates must be those of the cube if it
+    was made from a DataArray.  A mask without names, shaped as that DataArray, is arranged as it
+    is; any other is returned unchanged.
+    """
+    like = cube.attrs.get("xarray")
+    named = hasattr(mask, "dims")
+    if like is None:
+        return _by_names(mask) if named else mask
+    order, _ = _axes_from(like)
+    dims = [like.dims[i] for i in order]
+    if not named:
+        own = mask is not None and not isinstance(mask, str | Path) and np.ndim(mask) == 3
+        return np.transpose(mask, order) if own and np.shape(mask) == like.shape else mask
+    if not set(dims[1:]) <= set(mask.dims) <= set(dims):
+        raise ShapeMismatch(
+            f"{name} with dimensions {mask.dims}, expected {like.dims} or those of rows and columns"
+        )
+    check_same_place(like, mask, name)
+    return mask.transpose(*[d for d in dims if d in mask.dims]).values
+
+
+def _by_names(mask: xarray.DataArray) -> Array:
+    """Return the values of a mask with its dimensions in the order bands, rows, columns."""
+    if mask.ndim == 3:
+        return np.asarray(mask.values.transpose(_axes_from(mask)[0]))
+    names = [name.lower() for name in dim_names(mask)]
+    turned = mask.ndim == 2 and (names[0] in COL_DIMS or names[1] in ROW_DIMS)
+    return np.asarray(mask.values.T if turned else mask.values)
+
+
+def check_same_place(array: Any, other: Any, name: str) -> None:
+    """Raise ShapeMismatch unless two DataArrays have the same coordinates where both have some."""
+    import xarray
+
+    try:
+        xarray.align(array, other, join="exact", copy=False)
+    except ValueError as error:
+        raise ShapeMismatch(
+            f"array and {name} do not lie on the same coordinates ({error}); "
+            "align them first, such as with reindex_like"
+        ) from None
+
+
 def _unused(data: np.ma.MaskedArray[Any, Any]) -> int:
     """Return a value of the array's dtype that no entry has: its own fill value if possible."""
     entries, limits = data.compressed(), np.iinfo(data.dtype)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from hydiff import api
+from hydiff.cube import Cube
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.methods import DEFAULT
 
@@ -42,7 +43,10 @@ class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no 
         for cube, mask, sigma, out in zip(y.detach(), observed, noise, x_hat, strict=True):
             values = cube.float() if cube.dtype == torch.bfloat16 else cube  # not a NumPy dtype
             options = {"method": self.method, **sigma, **self.options}
-            result = api.fill(values.cpu().numpy(), mask.cpu().numpy(), **options)
+            named = Cube(
+                values.cpu().numpy()
+            )  # its bands are first, whatever its lengths look like
+            result = api.fill(named, mask.cpu().numpy(), **options)
             out.copy_(torch.as_tensor(result.values))
         return x_hat
 

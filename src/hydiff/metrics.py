@@ -2,7 +2,8 @@
 
 The functions take arrays (bands, rows, cols) on the unit range of the truth and compute in float64.
 An entry is counted where both arrays are finite and `where` (bool, None = everywhere) is True, so
-gaps and bad bands that are NaN are not counted.  A measure without any counted entry is NaN.
+gaps and bad bands that are NaN, or masked in a masked array, are not counted.  A measure without
+any counted entry is NaN.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Scale, as_cube, as_mask, check_same_place
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.maths import scoring
 from hydiff.maths.ssim import ssim_map
@@ -58,7 +59,7 @@ def mssim(x: Array, truth: Array, where: Bools | None = None) -> float:
 
     It is NaN if a side is shorter than 11 pixels.
     """
-    return _mean_of_bands(ssim_map(x, truth), where)
+    return _mean_of_bands(ssim_map(_with_nan(x), _with_nan(truth)), where)
 
 
 def sam(x: Array, truth: Array, where: Bools | None = None) -> float:
@@ -85,6 +86,7 @@ def nrmse_per_band(x: Array, truth: Array, where: Bools | None = None) -> Floats
     The deviation is that of all finite entries of the band, so it depends on no mask, and a fill
     with the band's mean scores about 1.  NaN for a constant band.
     """
+    truth = _with_nan(truth)
     finite = np.isfinite(truth)
     values = np.where(finite, truth, 0.0).astype(np.float64).reshape(len(finite), -1)
     centred = _centred(values.T, finite.reshape(len(finite), -1).T).T.reshape(finite.shape)
@@ -113,6 +115,7 @@ def ergas(x: Array, truth: Array, where: Bools | None = None) -> float:
 
     It was designed for pansharpening; without a resolution ratio it only summarises the RMSE.
     """
+    truth = _with_nan(truth)
     mean = _per_band(truth, np.isfinite(truth))
     relative = _ratio(np.sqrt(_mse_per_band(x, truth, where)), mean)
     return float(100 * np.sqrt(_mean(relative**2)))
@@ -183,6 +186,7 @@ def plume_recovery(
     four have the same shape.  The share is the difference of the fills, projected on the difference
     of the truths.  It is NaN if the plume is 0 at all counted entries.
     """
+    x, plain, truth, base = (_with_nan(a) for a in (x, plain, truth, base))
     counted = _counted(np.subtract(x, plain), np.subtract(truth, base), where)
     filled, added = (np.subtract(a, b, dtype=np.float64)[counted] for a, b in
                      ((x, plain), (truth, base)))  # fmt: skip
@@ -208,6 +212,7 @@ def by_distance(
     missing: (rows, cols) or (bands, rows, cols).  Entries where the truth is not finite do not
     count as observed.  A band without any observed pixel is in the last bin if that is unbounded.
     """
+    x, truth = _with_nan(x), _with_nan(truth)
     missing = np.broadcast_to(missing, np.shape(truth))
     counted = _counted(x, truth, missing)
     distance = _distance_to(~missing & np.isfinite(truth))[counted]
@@ -250,6 +255,7 @@ def calibration(
 
 def errors_and_bars(x: Array, truth: Array, sigma: Array) -> tuple[Floats, Floats]:
     """Return errors of a fill and their 1-σ error bars, both (n,), where finite and σ > 0."""
+    x, truth, sigma = _with_nan(x), _with_nan(truth), _with_nan(sigma)
     where = _counted(x, truth, np.isfinite(sigma) & (np.asarray(sigma) > 0))
     error = np.subtract(x, truth, dtype=np.float64)[where]
     return error, np.asarray(sigma, np.float64)[where]
@@ -320,7 +326,8 @@ def score(
 ) -> Scores:
     """Compare a filled cube with the truth.
 
-    missing: bool (rows, cols) or (bands, rows, cols), True = gap that the method filled.
+    missing: bool (rows, cols) or (bands, rows, cols), True = gap that the method filled; also a
+        DataArray with these dimensions in any order.
     good: bool (bands,), False = bad band; without it, the bad bands that either cube declares.
     raw: the method's own output before observed entries were put back.
     The unit range runs from the minimum to the maximum of the truth's valid entries in good bands,
@@ -328,9 +335,11 @@ def score(
     """
     t, x = as_cube(truth), as_cube(estimate)
     r = None if raw is None else as_cube(raw)
+    _check_place(x, truth=t, raw=r)
+    like = x if "xarray" in x.attrs else t
     _check("estimate", x.shape, t.shape)
     bands = (x.good_bands & t.good_bands) if good is None else np.asarray(good, dtype=bool)
-    gaps = None if missing is None else np.asarray(missing, dtype=bool)
+    gaps = None if missing is None else np.asarray(as_mask(missing, like), dtype=bool)
     _check("raw", None if r is None else r.shape, t.shape)
     _check("good", bands.shape, t.shape[:1])
     _check("missing", None if gaps is None else gaps.shape, t.shape, t.shape[1:])
@@ -394,6 +403,13 @@ def _check(name: str, shape: tuple[int, ...] | None, *expected: tuple[int, ...])
         )
 
 
+def _check_place(x: Cube, **others: Cube | None) -> None:
+    """Raise ShapeMismatch unless cubes that were made from DataArrays have the same coordinates."""
+    for name, cube in others.items():
+        if cube is not None and {"xarray"} <= set(x.attrs) & set(cube.attrs):
+            check_same_place(x.attrs["xarray"], cube.attrs["xarray"], name)
+
+
 def _with_gaps(cube: Cube, good: Bools) -> Floats:
     """Values in float64 with NaN wherever the cube has no valid value or the band is bad."""
     values = np.asarray(cube.values)
@@ -408,6 +424,13 @@ def _range_of(truth: Floats) -> Scale:
         raise BadValue("the truth has no valid entry in any good band; nothing can be scored")
     low, high = float(valid.min()), float(valid.max())
     return Scale(low, high if high > low else low + 1)  # a constant truth: any span is suitable
+
+
+def _with_nan(values: Array) -> Array:
+    """Return a masked array with NaN where it is masked; any other array unchanged."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    return np.where(np.ma.getmaskarray(values), np.nan, np.asarray(values, np.float64))
 
 
 def _counted(x: Array, truth: Array, where: Bools | None) -> Bools:
@@ -445,6 +468,7 @@ def _per_band(values: Array, where: Bools) -> Floats:
 
 def _mse_per_band(x: Array, truth: Array, where: Bools | None) -> Floats:
     """(bands,) mean squared error over the counted entries."""
+    x, truth = _with_nan(x), _with_nan(truth)
     counted = _counted(x, truth, where)
     out = np.zeros(counted.shape)
     return _per_band(np.subtract(x, truth, out=out, where=counted, dtype=np.float64) ** 2, counted)
@@ -465,6 +489,7 @@ def _spectra(x: Array, truth: Array, where: Bools | None) -> tuple[Floats, Float
 
     Entries that are not finite in both are set to 0 in both.
     """
+    x, truth = _with_nan(x), _with_nan(truth)
     pixels = _counted(x, truth, where).any(axis=0)
     a, b = (v[:, pixels].astype(np.float64) for v in (x, truth))
     both = _counted(a, b, None)

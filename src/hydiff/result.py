@@ -227,8 +227,15 @@ class Result:
         dims = [array.dims[i] for i in band_order([str(d) for d in array.dims])]
         data: dict[Any, Any] = {array.name or "cube": array, "filled": (dims, self.filled)}
         data |= {name: (dims, layer, attributes(name)) for name, layer in self.layers.items()}
+        if "sigma" in data:
+            data["sigma"][2].update(in_unit_of(array))
         metadata = {"method": self.method, "seed": self.seed}
         return xarray.Dataset(data, attrs=metadata).transpose(*array.dims)
+
+
+def in_unit_of(array: xarray.DataArray) -> dict[str, Any]:
+    """Return the attributes that give the errors of an array its unit: no offset, but its scale."""
+    return {name: array.attrs[name] for name in ("units", "scale_factor") if name in array.attrs}
 
 
 def facts(result: Result) -> list[tuple[str, str]]:

@@ -9,31 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydiff import api, metrics
-from hydiff.cube import WAVELENGTHS, Cube, band_axis, band_order, dim_names
-from hydiff.errors import BadValue, ShapeMismatch, UnknownName, need
+from hydiff.cube import band_axis, band_order, dim_names
+from hydiff.errors import BadValue, ShapeMismatch, need
 from hydiff.gaps.census import Census, census
 from hydiff.gaps.rule import measured_entries
-from hydiff.io import emit
+from hydiff.io import labelled
+from hydiff.io.labelled import LAYERS, cube_of
 from hydiff.io.marks import FLAG_ATTRIBUTES, FLAG_VALUES, linked
 from hydiff.io.versions import versions
 from hydiff.mark import Mark, now
 from hydiff.metrics import Scores
 from hydiff.request import ARGUMENTS, Request
+from hydiff.result import in_unit_of
 from hydiff.scale import chunked
 from hydiff.scale.layout import Limits, limits
 
 need("xarray", "xarray", "`import hydiff.xarray`")
 import xarray as xr  # noqa: E402 - the package, once it is known to be there
-
-PER_BAND = (*WAVELENGTHS, "fwhm", "good", "good_wavelengths", "bbl")  # variables with band metadata
-LAYERS = ("filled", "sigma")
 
 
 @xr.register_dataarray_accessor("hydiff")
@@ -57,7 +55,8 @@ class ArrayAccessor:
 
         Dimensions, coordinates, attributes and encoding are kept.  Two coordinates with the
         dimensions of the array are added: `filled`, True where a value was filled, and `sigma`, its
-        1-σ error, if the method gives one.  The attribute `ancillary_variables` names them.
+        1-σ error, if the method gives one.  The attribute `ancillary_variables` names them.  Those
+        of an array that was filled before keep what the earlier fill says of its entries.
 
         observed, missing: a boolean DataArray or array, or a mask file, as for `hydiff.fill`.
         memory, tile, overlap: for an array of Dask chunks, as for the command `hydiff fill`.
@@ -66,20 +65,18 @@ class ArrayAccessor:
         _check_dims(self._array)
         options = {"outside": "keep"} | options
         masks = {"observed": observed, "missing": missing}
-        masks = {k: _mask(v, self._array) for k, v in masks.items() if v is not None}
         if self._array.chunks is not None:
             sizes = _limits(memory, tile, overlap)
-            return _filled_in_chunks(self._array, masks, sizes, options)
+            return _with_earlier(_filled_in_chunks(self._array, masks, sizes, options), self._array)
         tiling = {"memory": memory, "tile": tile, "overlap": overlap}
         if inapplicable := [f"`{name}=`" for name, value in tiling.items() if value is not None]:
             raise BadValue(
                 f"{', '.join(inapplicable)}: goes with an array of Dask chunks, and this one is in "
                 "memory; leave it out, or chunk the array first"
             )
-        result = api.fill(_cube(self._array), **masks, **options)
-        return _with_layers(
-            result.cube.to_xarray(), {"filled": result.filled, "sigma": result.sigma}
-        )
+        result = api.fill(cube_of(self._array), **masks, **options)
+        layers = {"filled": result.filled, "sigma": result.sigma}
+        return _with_earlier(_with_layers(result.cube.to_xarray(), layers), self._array)
 
     def gaps(self, nodata: Any = None, nodata_in: str | None = None) -> Census:
         """Return a census of the missing entries: their number, position and width.
@@ -87,7 +84,7 @@ class ArrayAccessor:
         The array is loaded.  nodata, nodata_in: as for `hydiff.fill`.
         """
         _check_dims(self._array)
-        cube = _cube(self._array.compute())
+        cube = cube_of(self._array.compute())
         observed, _ = measured_entries(cube, None, nodata, nodata_in)
         return census(observed, cube.good, detectors=cube.detectors)
 
@@ -98,11 +95,9 @@ class ArrayAccessor:
         """
         _check_dims(self._array)
         _check_dims(truth)
-        _check_same_place(self._array, truth, "truth")
         if missing is None and "filled" in self._array.coords:
             missing = self._array.coords["filled"]
-        mask = None if missing is None else _mask(missing, self._array)
-        return metrics.score(_cube(self._array.compute()), _cube(truth.compute()), mask)
+        return metrics.score(cube_of(self._array.compute()), cube_of(truth.compute()), missing)
 
 
 @xr.register_dataset_accessor("hydiff")
@@ -118,6 +113,8 @@ class DatasetAccessor:
         NAME_sigma is only added if the method gives error bars.
         """
         name, array = self._variable(name)
+        earlier = {k: self._dataset.get(f"{name}_{k}") for k in LAYERS}
+        array = array.assign_coords({k: v for k, v in earlier.items() if v is not None})
         filled = array.hydiff.fill(*args, **options)
         layers = {layer: f"{name}_{layer}" for layer in LAYERS if layer in filled.coords}
         names = self._dataset[name].attrs.get("ancillary_variables", "")
@@ -153,24 +150,7 @@ class DatasetAccessor:
 
     def _variable(self, name: str | None) -> tuple[str, xr.DataArray]:
         """Return the name and the array of a variable, by default the only cube; see `variable`."""
-        dataset = self._dataset
-        layers = {f"{k}_{layer}" for k in dataset.data_vars for layer in LAYERS}
-        cubes = [str(k) for k, v in dataset.data_vars.items() if v.ndim == 3 and k not in layers]
-        if name is None and len(cubes) != 1:
-            listed = ", ".join(cubes) or "none"
-            raise BadValue(
-                f"a Dataset with one variable of three dimensions was expected, found {listed}; "
-                f"name it, such as dataset.hydiff.fill({(cubes or ['NAME'])[0]!r})"
-            )
-        name = cubes[0] if name is None else name
-        if name not in dataset.data_vars:
-            raise UnknownName("variable of the Dataset", name, cubes)
-        array = dataset[name]
-        per_band = {k: dataset[k] for k in PER_BAND if k in dataset.data_vars}
-        coordinates = {
-            k: v for k, v in per_band.items() if v.ndim == 1 and set(v.dims) <= set(array.dims)
-        }
-        return name, array.assign_coords(coordinates)
+        return labelled.variable(self._dataset, name, call="dataset.hydiff.fill({!r})")
 
 
 # --- from and to xarray ---------------------------------------------------------------------------
@@ -198,58 +178,19 @@ def _check_dims(array: xr.DataArray) -> None:
         )
 
 
-def _check_same_place(array: xr.DataArray, other: xr.DataArray, name: str) -> None:
-    """Raise ShapeMismatch unless two arrays have the same coordinates."""
-    try:
-        xr.align(array.drop_vars(LAYERS, errors="ignore"), other, join="exact", copy=False)
-    except ValueError as error:
-        raise ShapeMismatch(
-            f"array and {name} do not lie on the same coordinates ({error}); "
-            "align them first, such as with reindex_like"
-        ) from None
-
-
 def _order(array: xr.DataArray) -> list[Any]:
     """Return the dimensions in the order bands, rows, columns."""
     return [array.dims[i] for i in band_order(dim_names(array))]
 
 
-def _cube(array: xr.DataArray) -> Cube:
-    """Return the array as a cube, with the rule for missing values of its product if known."""
-    cube = Cube.from_xarray(array.drop_vars(LAYERS, errors="ignore"))
-    if {"downtrack", "crosstrack"} <= set(array.dims) and array.name in emit.MEASURED:
-        return replace(cube, missing_rule=emit.flagged, withheld_rule=emit.cloudy)
-    return cube
-
-
-def _mask(mask: Any, array: xr.DataArray) -> Any:
-    """Return a mask as (rows, cols) or (bands, rows, cols); the path of a mask file unchanged."""
-    if isinstance(mask, str | Path):
-        return mask
-    order = _order(array)
-    if not isinstance(mask, xr.DataArray):
-        mask = np.asarray(mask)
-        if mask.shape not in (array.shape, tuple(array.sizes[d] for d in order[1:])):
-            raise ShapeMismatch(
-                f"mask of shape {mask.shape}, but the array has {dict(array.sizes)}"
-            )
-        return mask.transpose([array.dims.index(d) for d in order]) if mask.ndim == 3 else mask
-    if not set(order[1:]) <= set(mask.dims) <= set(order):
-        raise ShapeMismatch(
-            f"mask with dimensions {mask.dims}, expected {array.dims} or two of them"
-        )
-    _check_same_place(array, mask, "mask")
-    return mask.transpose(*[d for d in order if d in mask.dims]).values
-
-
 def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray:
     """Return the array with layers (bands, rows, cols) as coordinates, named in its attributes."""
-    order, units = _order(array), array.attrs.get("units")
+    order = _order(array)
     name = array.attrs.get("standard_name")
     attributes = {
         "filled": {**FLAG_ATTRIBUTES, "flag_values": np.array(FLAG_VALUES, np.int8)},
         "sigma": {"long_name": "1-sigma error of the values that were filled by hydiff"}
-        | ({"units": units} if units is not None else {}),
+        | in_unit_of(array),
     }
     if name is not None:
         attributes["filled"]["standard_name"] = f"{name} status_flag"
@@ -261,6 +202,20 @@ def _with_layers(array: xr.DataArray, layers: Mapping[str, Any]) -> xr.DataArray
             array = array.assign_coords({layer: variable})
             names = linked(names, layer)
     return array.assign_attrs(ancillary_variables=names)
+
+
+def _with_earlier(array: xr.DataArray, before: xr.DataArray) -> xr.DataArray:
+    """Return a filled array whose layers also show what an earlier fill, of `before`, filled."""
+    if "filled" not in before.coords:
+        return array
+    new, old = array.coords["filled"].variable, before.coords["filled"].variable
+    layers = {"filled": new | (old != 0) & array.variable.notnull()}
+    if "sigma" in before.coords:
+        old_bars = before.coords["sigma"].variable
+        bars = array.coords["sigma"].variable if "sigma" in array.coords else old_bars * np.nan
+        layers["sigma"] = bars.where(new, old_bars)
+    order = _order(array)
+    return _with_layers(array, {k: v.transpose(*order).data for k, v in layers.items()})
 
 
 def _limits(memory: str | None, tile: int | None, overlap: int | None) -> Limits:
@@ -283,7 +238,7 @@ def _filled_in_chunks(
     request = _request(options)
     placeholder = array.copy(data=np.broadcast_to(np.zeros((), array.dtype), array.shape))
     # only the metadata of this cube is used; all of its zeros are one element in memory
-    cube, mask = api.cube_and_mask(_cube(placeholder), **masks)
+    cube, mask = api.cube_and_mask(cube_of(placeholder), **masks)
     chunks = array.transpose(*_order(array)).data
     values, filled, sigma = chunked.fill(chunks, cube, mask, request, sizes)
     variable = xr.Variable(_order(array), values).transpose(*array.dims)

@@ -198,6 +198,17 @@ def checked_mask(observed: Array, shape: tuple[int, int, int]) -> Bools:
     return observed
 
 
+def with_own_mask(observed: Array | None, cube: Cube, data: Any) -> Array | None:
+    """Return a mask (True = measured) without the masked entries of the NumPy array of a cube.
+
+    In integers the cube marks them by its nodata value, which others that are given would replace.
+    """
+    if not isinstance(data, np.ma.MaskedArray):
+        return observed
+    own = cube.observed()
+    return own if observed is None else own & checked_mask(np.asarray(observed), cube.shape)
+
+
 def targets(
     cube: Cube,
     observed: Bools,

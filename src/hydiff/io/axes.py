@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hydiff.cube import Array, Cube, band_axis, dim_names
 from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch, UnknownName
 
@@ -183,20 +181,6 @@ def order_for(attrs: Any, bands: int) -> Axes:
 
 
 # --- arrays in memory ---------------------------------------------------------------------------
-
-
-def only_array(data: Any) -> Any:
-    """Return a Dataset's only variable with three axes; arrays as they are; lists as arrays."""
-    if not hasattr(data, "data_vars"):
-        return data if hasattr(data, "shape") else np.asarray(data)
-    names = [str(name) for name, variable in data.data_vars.items() if variable.ndim == 3]
-    if len(names) != 1:
-        listed = ", ".join(names) or "none"
-        raise BadValue(
-            f"a Dataset with one variable of three axes was expected, found {listed}; "
-            f"pass one of them, such as dataset[{(names or ['NAME'])[0]!r}]"
-        )
-    return data[names[0]]
 
 
 def bands_last(data: Any, axis: str | None, mask: tuple[int, ...] | None) -> bool:

@@ -50,6 +50,7 @@ class Component:
 
     component: str
     correlation: str  # between which entries it is correlated
+    by_band: tuple[float, ...] = ()  # its size, of the input
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube
+from hydiff.cube import Array, Bools, Cube, Floats, Values, as_cube, as_mask
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.flags import FLAGS, PRIOR, REFERENCE, counted
 from hydiff.io import npz
@@ -64,7 +64,7 @@ def opened(given: Any, cube: Cube) -> Values | Floats | None:
             _check_scale(product, cube, path)
             array = product.values
     elif np.ndim(given) != 1:
-        array, label = as_cube(given).values, "the array"
+        array, label = as_cube(as_mask(given, cube, "uncertainty")).values, "the array"
     shape = tuple(array.shape) if hasattr(array, "shape") else np.shape(array)
     if shape not in ((cube.bands,), cube.shape):
         raise ShapeMismatch(
@@ -186,10 +186,22 @@ def budget(
         if count := flags.get(FLAGS[bit], 0):
             parts.append({"component": name, "correlation": words, "entries": count})
     if own is not None:
-        parts.append({"component": "input", "correlation": INPUT, "median": _median(own)})
+        size = {"median": _median(own), "by_band": own.tolist()}
+        parts.append({"component": "input", "correlation": INPUT, **size})
     origin = "errors on hidden copies of the gaps" if tried else "the posterior of the method"
     not_included = [] if own is not None else [*OUTSIDE]
     return {"measurand": MEASURAND, "from": origin, "included": parts, "not_included": not_included}
+
+
+def in_common(budget: Mapping[str, Any] | None) -> Floats | None:
+    """(bands,) part of σ that the filled entries of a band have in common; None if there is none.
+
+    budget: of σ, or None.
+    """
+    for part in (budget or {}).get("included", ()):
+        if part["component"] == "input" and part.get("by_band"):
+            return np.asarray(part["by_band"], np.float64)
+    return None
 
 
 def _median(values: Array) -> float:

@@ -66,7 +66,8 @@ def unit_sigma(
         ) from None
     if numbers.shape not in ((), (bands,)):
         raise ShapeMismatch(
-            f"sigma_y has {numbers.size} entries; expected 1 or {bands}, one per band"
+            f"sigma_y has shape {numbers.shape}; expected one number, or a list of {bands}, "
+            "one per band"
         )
     span = float(scale.spans.max())
     if not (np.isfinite(sigma).all() and (sigma >= 0).all() and (sigma <= LARGEST).all()):
@@ -74,7 +75,18 @@ def unit_sigma(
             f"sigma_y = {sigma_y}: expected a standard deviation between 0 and "
             f"{LARGEST * span:g}, in the cube's unit (its values span {span:g})"
         )
-    return np.broadcast_to(sigma, (bands,)).copy(), []
+    is_share = isinstance(sigma_y, str) and sigma_y.endswith("%")
+    notes = [_share_note(str(sigma_y), sigma * scale.spans)] if is_share else []
+    return np.broadcast_to(sigma, (bands,)).copy(), notes
+
+
+def _share_note(share: str, stds: Floats) -> str:
+    """Return a note on the noise std, in the cube's unit, that a share such as "5%" means."""
+    low, high = (f"{end:.4g}" for end in (stds.min(), stds.max()))
+    return (
+        f"sigma_y = {share} is {low if low == high else f'{low} to {high}'} in the cube's unit: of "
+        "the range from the 0.01 to the 99.99 percentile, widened by 5 % of it at both ends"
+    )
 
 
 def doubts(sigma_y: Sigma, cube: Cube, observed: Bools, scale: Scale | None = None) -> list[str]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 EXACT = 1600  # pixels up to which the variance is computed exactly; larger images are sampled
 DRAWS = 12  # samples of the field for that
+LEAST = 0.02  # share of the variance of a measurement that is never taken for noise
 SPREAD_GROUPS = 3  # kinds of covariance with a computed variance; others get a scaled copy of one
 
 
@@ -181,10 +182,12 @@ def cube_step(
     """
     sigma = None
     if error_bars:
-        variance = posterior_variance(c.complete, covariances, rng)[:, ~c.complete]
-        sigma = np.sqrt(c.spread)
-        whitened_std = np.sqrt(c.space.basis**2 @ variance + c.rest_var[:, None])
-        sigma[:, ~c.complete] = whitened_std / c.weight[:, None]
+        gaps = ~c.complete
+        variance = posterior_variance(c.complete, covariances, rng, c.noise_edge)[:, gaps]
+        noise, rest_var = c.noise / c.weight**2, without_noise(c.rest_var, c.noise)
+        sigma = np.sqrt(without_noise(c.spread, noise[:, None, None]))
+        whitened_std = np.sqrt(c.space.basis**2 @ variance + rest_var[:, None])
+        sigma[:, gaps] = whitened_std / c.weight[:, None]
     if at is not None:
         bars, excess = (None if a is None else a[:, at][:, None] for a in (sigma, c.excess))
         x = spectra_at(c, f, covariances, at)[:, None]
@@ -193,6 +196,14 @@ def cube_step(
     x = c.y.copy()
     x[:, at] = spectra_at(c, f, covariances, at)
     return Step(1, 1, x, sigma=sigma, excess=c.excess)
+
+
+def without_noise(variance: Any, noise: Any) -> Any:
+    """Return the variance of noise-free values, from that of measurements with noise.
+
+    Both are estimates, so a share of the variance always remains.
+    """
+    return np.maximum(variance - noise, LEAST * variance)
 
 
 def kriged(c: Coordinates, settings: Smooth, at: Bools) -> Floats:
@@ -284,12 +295,13 @@ def _correction(innovation: Floats, observed: Bools, covariance: Floats) -> Floa
 
 
 def posterior_variance(
-    complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator
+    complete: Bools, covariances: Sequence[Covariance], rng: np.random.Generator, noise: float
 ) -> Floats:
     """Return the variance (K, H, W) of f + texture at the missing pixels, 0 at complete ones.
 
-    It is computed for the strongest kinds of covariance only; components of other kinds get the
-    variance of the strongest kind, scaled.
+    noise: the part of a nugget that is noise; the rest of it is texture.  The variance is computed
+    for the strongest kinds of covariance only; components of other kinds get the variance of the
+    strongest kind, scaled.
     """
     weight: dict[tuple[float, float, float], float] = {}
     for c in covariances:
@@ -302,7 +314,7 @@ def posterior_variance(
             out[k] = c.sill * shapes[c.kind]
         elif kinds and c.sill > 0:
             out[k] = risk(c) / risk(Covariance(*kinds[0][:2], 1.0, 0.0)) * shapes[kinds[0]]
-        out[k] += c.nugget
+        out[k] += without_noise(c.nugget, noise)
     return np.where(complete, 0.0, out)
 
 

@@ -60,6 +60,7 @@ class ChunkedJob:
         self.array, self.cube, self.observed = array, cube, observed
         self.request, self.limits = request, limits
         self.tiled: scene.Tiled | None = None  # the filled tiles, after the first computation
+        self.lock = threading.Lock()  # of `tiled`
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the inputs only, not the filled tiles."""
@@ -143,7 +144,7 @@ def _chunks(chunks: Any, tiled: Any, scratch: Scratch, layer: str, dtype: np.dty
 
 def _tiled(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
     """Return the filled tiles; within one process they are computed only once."""
-    with _one_at_a_time:
+    with job.lock:
         if job.tiled is None:
             job.tiled = _filled_tiles(job, scratch)
         return job.tiled
@@ -164,7 +165,8 @@ def _filled_tiles(job: ChunkedJob, scratch: Scratch) -> scene.Tiled:
     unwritten = {name: getattr(cube, name) for name in UNWRITTEN}
     plan = replace(plan, cube=replace(plan.cube, **unwritten), mask=job.observed)
     ledger.prepare(work, resume=True)
-    return scene.fill_tiles(plan, work, in_turn)
+    with _one_at_a_time:  # not before: the chunks of the array may come from another fill
+        return scene.fill_tiles(plan, work, in_turn)
 
 
 def _read(tiled: scene.Tiled, scratch: Scratch, layer: str, block: Block) -> Array:

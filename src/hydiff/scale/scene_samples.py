@@ -90,8 +90,8 @@ class Sources(NamedTuple):
         """Return the filled entries of a box, with everything needed to draw their errors."""
         sigma, bands = self.tiled.sigma, slice(0, self.cube.bands)
         bars = None if sigma is None else np.asarray(sigma[bands, *box], np.float64)
-        drawn = self.tiled.filled.box(box)
-        return DrawnGaps(*self.known(box), drawn, bars, self.good, self.noise)
+        drawn, common = self.tiled.filled.box(box), self.tiled.uncertainty
+        return DrawnGaps(*self.known(box), drawn, bars, self.good, self.noise, common)
 
     @property
     def noise(self) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ def result_of(path: str | Path, var: str | None = None) -> Result:
         seconds=fill_record.seconds,
         notes=list(fill_record.notes),
         sigma=layers.get("sigma"),
+        budget=None if fill_record.budget is None else asdict(fill_record.budget),
         expected=None,
         recipe=None,
     )

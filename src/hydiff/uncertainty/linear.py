@@ -39,11 +39,11 @@ def variances(result: Result, functions: Iterable[Weights]) -> tuple[Floats, Flo
         measured = ((b, w[gaps.observed[b]]) for b, w in weights.items())
         measured_var.append(sum(noise_var[b] * float(w @ w) for b, w in measured))
         filled_weights = {b: np.where(result.filled[b], w, 0.0) for b, w in weights.items()}
-        variance = _one_entry(filled_weights, gaps.sigma)
+        variance = _one_entry(filled_weights, gaps.bars)
         if variance is None:
             by_model = by_model or model_variance(gaps)
             variance = by_model(filled_weights)
-        fill_var.append(variance)
+        fill_var.append(variance + _common(filled_weights, gaps.shared))
     return np.array(fill_var), np.array(measured_var)
 
 
@@ -59,6 +59,13 @@ def _one_entry(weights: Weights, sigma: Floats | None) -> float | None:
     return error**2 if np.isfinite(error) else None
 
 
+def _common(weights: Weights, shared: Floats | None) -> float:
+    """Return the variance of a function due to what the entries of a band have in common."""
+    if shared is None:
+        return 0.0
+    return sum(float((w * shared[b]).sum()) ** 2 for b, w in weights.items())
+
+
 def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
     """Return a function that computes the variance of a linear function of the filled entries."""
     at: Bools = np.asarray(gaps.drawn.any(axis=0))
@@ -66,15 +73,15 @@ def model_variance(gaps: DrawnGaps) -> Callable[[Weights], float]:
     surroundings = Surroundings.of_cube(gaps)
     systems = systems_of(surroundings.complete, model)
     mixing = mixing_of(gaps, model, at, surroundings, systems)
-    field = field_variance(systems, model)
+    field, bars = field_variance(systems, model), gaps.bars
 
     def variance(weights: Weights) -> float:
         bands = sorted(weights)
         scale = np.repeat(1 / model.weight[bands, None], int(at.sum()), axis=1)
-        if gaps.sigma is not None:
+        if bars is not None:
             assert mixing.spread is not None
-            bars = gaps.sigma[bands][:, at]
-            scale = np.where(np.isfinite(bars), bars / mixing.spread[bands], scale)
+            own = bars[bands][:, at]
+            scale = np.where(np.isfinite(own), own / mixing.spread[bands], scale)
         w = np.stack([weights[b][at] for b in bands]) * scale
         z_weights = model.basis[bands].T @ w
         for members, root in mixing.roots:

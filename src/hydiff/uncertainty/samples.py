@@ -16,6 +16,7 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.errors import BadValue
 from hydiff.gaps.rule import into_dtype
+from hydiff.io.uncertainty import in_common
 from hydiff.maths.gaussian import patterns
 from hydiff.option_types import check_seed
 from hydiff.uncertainty import error_model
@@ -32,7 +33,7 @@ from hydiff.uncertainty.windows import Window, fitted
 if TYPE_CHECKING:
     from hydiff.result import Result
 
-FIELD, TEXTURE, REST = range(3)  # independent streams of white noise
+FIELD, TEXTURE, REST, COMMON = range(4)  # independent streams of white noise
 
 
 def samples(result: Result, n: int, seed: int = 0) -> Iterator[Array]:
@@ -72,6 +73,23 @@ class DrawnGaps(NamedTuple):
     sigma: Floats | None  # error bars of the filled entries; NaN where they are unknown
     good: Bools  # (C,) observed somewhere in the scene, and not bad
     sigma_y: Floats  # (C,) noise std
+    common: Floats | None = None  # (C,) part of the error bars that a band has in common
+
+    @property
+    def bars(self) -> Floats | None:
+        """(C, H, W) error bars without the part that a band has in common."""
+        if self.sigma is None or self.common is None:
+            return self.sigma
+        rest: Floats = np.maximum(self.sigma**2 - self.common[:, None, None] ** 2, 0.0)
+        return np.sqrt(rest)
+
+    @property
+    def shared(self) -> Floats | None:
+        """(C, H, W) the part that a band has in common, 0 for entries without an error bar."""
+        if self.sigma is None or self.common is None:
+            return None
+        with_bar = self.drawn & ~self.observed & np.isfinite(self.sigma)
+        return np.where(with_bar, self.common[:, None, None], 0.0)
 
 
 def gaps_of(result: Result) -> DrawnGaps:
@@ -86,7 +104,7 @@ def gaps_of(result: Result) -> DrawnGaps:
     drawn = filled | (observed & (sigma_y > 0)[:, None, None])
     sigma = None if result.sigma is None else np.asarray(result.sigma, np.float64)
     good = result.cube.good_bands & observed.any(axis=(1, 2))
-    return DrawnGaps(measured, observed, drawn, sigma, good, sigma_y)
+    return DrawnGaps(measured, observed, drawn, sigma, good, sigma_y, in_common(result.budget))
 
 
 class ErrorDraws(NamedTuple):
@@ -148,6 +166,7 @@ def error_draws(
     # single precision for arrays of all bands and pixels
     left, scale, basis = (a.astype(np.float32) for a in (left * scale, scale, model.basis))
     K = len(model.variance)
+    shared = None if gaps.shared is None else gaps.shared[:, at].astype(np.float32)
 
     def draw(number: int) -> Array:
         v, w = np.split(white_planes(seed, (number, FIELD), 2 * K, place), 2)
@@ -157,6 +176,9 @@ def error_draws(
         error: Array = basis @ z.astype(np.float32)
         error *= scale
         error += left * white(seed, (number, REST), len(left), window, at)
+        if shared is not None:
+            sequence = np.random.SeedSequence(seed, spawn_key=(number, COMMON))
+            error += shared * np.random.default_rng(sequence).standard_normal((len(left), 1))
         return error
 
     return ErrorDraws(at, draw)
@@ -248,8 +270,8 @@ def _root(model: ErrorModel, bands: Ints, variance: Floats) -> Floats:
 def _scale(gaps: DrawnGaps, model: ErrorModel, mixing: Mixing, at: Bools) -> Floats:
     """(C, n) factors that scale whitened errors to the error bars, or to the cube's unit."""
     plain = np.broadcast_to(1 / model.weight[:, None], (len(model.weight), int(at.sum())))
-    if gaps.sigma is None:
+    if (bars := gaps.bars) is None:
         return plain
     assert mixing.spread is not None
-    sigma = np.where(gaps.observed[:, at], np.nan, gaps.sigma[:, at])
+    sigma = np.where(gaps.observed[:, at], np.nan, bars[:, at])
     return np.where(np.isfinite(sigma), sigma / mixing.spread, plain)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hydiff import io
-from hydiff.cube import Array, Bools, Cube, Floats, Ints
+from hydiff.cube import Array, Bools, Cube, Floats, Ints, as_mask
 from hydiff.errors import BadValue, ShapeMismatch
 from hydiff.gaps.regions import PIXELS, region_pixels
 from hydiff.io import masks, vectors
@@ -59,7 +59,7 @@ def zones_of(over: Over, cube: Cube) -> Zones:
     if over is None or (isinstance(over, str) and over == ALL):
         return _joined([(ALL, np.arange(rows * cols))])
     if not isinstance(over, str | Path):
-        return _of_array(np.asarray(over), (rows, cols))
+        return _of_array(np.asarray(as_mask(over, cube, "zones")), (rows, cols))
     if blocks := BLOCKS.fullmatch(str(over)):
         return _joined(_blocks(rows, cols, int(blocks[1] or SIDE)))
     if PIXELS.fullmatch(str(over)):
