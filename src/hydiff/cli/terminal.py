@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,22 @@ class Clean(Console):
 
 out = Clean(highlight=False, markup=False, soft_wrap=True)
 err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def open_streams() -> None:
+    """Open those of stdin, stdout and stderr that are closed, on nothing.
+
+    Otherwise the next file that is opened gets the number of a closed one, and what libraries print
+    goes into that file.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:  # as Python sets it if there is no such file
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 @contextmanager
