@@ -691,6 +691,33 @@ def test_a_changed_input_or_recipe_is_refused(file, interrupted):
     resumed()
 
 
+@pytest.mark.parametrize("phase", ["trials", "tiles", "writing"])
+def test_an_input_that_changes_meanwhile_is_not_mixed(file, tmp_path, truth, phase):
+    """Its masks are those of before, the values that are copied those of after: neither is kept."""
+
+    def change(step):
+        if step.phase == phase:
+            hydiff.write(Cube(truth + 1, nodata=-9999.0), file, overwrite=True)
+
+    changed = "changed while it was filled|sees another file"
+    with pytest.raises(BadValue, match=changed):
+        execute.fill_file(
+            file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=40), progress=change
+        )
+    assert sorted(tmp_path.iterdir()) == [file, file.with_suffix(".hdr")]
+
+
+def test_an_input_that_is_only_touched_is_filled(file, tmp_path):
+    execute.fill_file(
+        file,
+        tmp_path / "out.bsq",
+        LINEAR,
+        Limits(PLENTY, tile=40),
+        progress=lambda step: os.utime(file, (1, step.done)),
+    )
+    assert (tmp_path / "out.bsq").exists()
+
+
 def test_a_damaged_tile_is_computed_again(file, interrupted, tmp_path):
     execute.fill_file(file, tmp_path / "whole.bsq", SMOOTH, Limits(PLENTY, tile=24))
     tile = next(provenance.tiles_path(interrupted).glob("tile-*.npy"))
