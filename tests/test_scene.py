@@ -111,6 +111,17 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+def test_the_header_of_a_linked_file_is_beside_the_link(file, tmp_path):
+    """As in collections of links to files that are stored by their hashes."""
+    for place, path in (("values", file), ("header", file.with_suffix(".hdr"))):
+        (tmp_path / place).mkdir()
+        path.rename(tmp_path / place / f"hash{path.suffix}")
+        path.symlink_to(tmp_path / place / f"hash{path.suffix}")
+    for name, tile in (("whole", None), ("tiles", 90)):
+        execute.fill_file(file, tmp_path / f"{name}.bsq", SMOOTH, Limits(PLENTY, tile=tile))
+    assert (tmp_path / "tiles.bsq").read_bytes() == (tmp_path / "whole.bsq").read_bytes()
+
+
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
 def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_path, suffix):
     source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"

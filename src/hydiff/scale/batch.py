@@ -132,8 +132,8 @@ def fill_all(
         with io.staging.explained(folder / PARQUET, folder):
             folder.mkdir(exist_ok=True)
             stale = _claim(folder, request, resume, overwrite)
-        shared = (folder.resolve(), request, limits, resume, overwrite, tuple(command), stale)
-        tasks = [Granule(path.resolve(), *shared) for path in inputs]
+        shared = (folder.absolute(), request, limits, resume, overwrite, tuple(command), stale)
+        tasks = [Granule(path.absolute(), *shared) for path in inputs]
         rows: dict[int, Row] = {}
         try:
             _fill_each(rows, inputs, tasks, run or in_turn, progress, say)
