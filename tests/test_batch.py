@@ -254,6 +254,39 @@ def test_an_envi_cube_is_one_input_by_either_name(granules):
     assert [p.name for p in inputs_of([str(granules / "*.hdr")])] == ["a.hdr", "b.hdr"]
 
 
+@pytest.mark.parametrize("named", ["a.bsq", "a.hdr"])
+def test_inputs_whose_headers_would_be_one_are_refused(granules, tmp_path, named):
+    """The second would take the header of the first, whose values nobody could read any more."""
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder, name in ((one, "a.bsq"), (two, "a.bil")):
+        folder.mkdir()
+        hydiff.write(hydiff.read(granules / "a.tif"), folder / name)
+    for more in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(BadValue, match=r"two inputs have a file called a\.\w+: .* two folders"):
+            fill_all([one / named, two / "a.bil"], tmp_path / "out", ORDER, BOUNDS, **more)
+    assert not (tmp_path / "out").exists()
+    rows = fill_all([granules / "a.tif", two / "a.bil"], tmp_path / "out", ORDER, BOUNDS)
+    assert [row.status for row in rows] == ["filled", "filled"]
+
+
+def test_links_are_filled_under_their_own_names(granules, tmp_path):
+    """Two links to files of one name were one file in the output; a circle ended the archive."""
+    links = tmp_path / "links"
+    (tmp_path / "other").mkdir()
+    links.mkdir()
+    other = tmp_path / "other" / "a.tif"
+    other.write_bytes((granules / "b.tif").read_bytes())
+    for name, file in (("jan", granules / "a.tif"), ("feb", other), ("circle", "circle.tif")):
+        (links / f"{name}.tif").symlink_to(file)
+    inputs = [links / f"{name}.tif" for name in ("jan", "feb", "circle")]
+    rows = fill_all(inputs, tmp_path / "out", ORDER, BOUNDS, overwrite=True)
+    assert [row.output for row in rows] == ["jan.tif", "feb.tif", ""]
+    assert "lead in a circle" in str(rows[2].error)
+    for name, file in (("jan", "a"), ("feb", "b")):
+        execute.fill_file(granules / f"{file}.tif", tmp_path / f"{name}.tif", ORDER, BOUNDS)
+        assert_same_fill(tmp_path / f"out/{name}.tif", tmp_path / f"{name}.tif")
+
+
 def test_several_inputs_do_not_make_a_folder_with_the_name_of_a_file(granules, tmp_path):
     done = command.run("fill", granules / "[ab].tif", "-o", tmp_path / "filled.tif")
     assert done.returncode == 2 and "names a file, but several inputs" in done.stderr

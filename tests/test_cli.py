@@ -506,6 +506,18 @@ def test_the_demo_writes_what_it_names(tmp_path, monkeypatch):
     assert "--clip observed" in done.stderr  # what to type is an option, not an argument
 
 
+def test_a_demo_that_cannot_be_written_is_refused_before_the_fill(tmp_path):
+    (tmp_path / "file").touch()
+    refusals = {
+        ("-o", "file"): "cannot write file: a file of that name is in the way",
+        ("--method", "smoth"): "did you mean 'smooth'",
+    }
+    for options, words in refusals.items():
+        done = hydiff_("demo", *options, cwd=tmp_path, code=2)
+        assert words in done.stderr and "filled" not in done.stderr and not done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 LEFT_BEHIND = """
 import asyncio, gc, logging, sys
 from hydiff import cli

@@ -12,6 +12,7 @@ import pytest
 
 import hydiff
 from command import run
+from hydiff.cli import doctor
 from hydiff.result import Meter, Step, duration, time_left
 from hydiff.scale import fill_history
 from hydiff.scale.forecast import Finished, History, WorkSize, forecast, table
@@ -212,3 +213,15 @@ def test_a_meter_shows_one_step_also_where_another_thread_reports_the_next() -> 
     meter = Meter()
     meter.step(Overtaken(90, 100, None, phase="networks"))
     assert meter.read()[:3] == ("networks", 90, 100)
+
+
+def test_a_user_without_a_home_has_no_history(monkeypatch):
+    """As a user of a container without a name."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(RuntimeError):
+        Path.home()
+    fill_history.keep(WORK, 2.0)
+    assert fill_history.read_history() == History()
+    assert doctor.folders()["cache"].startswith(os.devnull)

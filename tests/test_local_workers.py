@@ -193,6 +193,31 @@ def test_children_that_are_ready_do_the_tasks_and_end_with_them():
     assert idle.poll() is not None
 
 
+@pytest.mark.parametrize("forked", [True, False])
+def test_what_a_child_cannot_load_is_the_error_of_its_tasks(monkeypatch, forked, capfd):
+    """Not that workers were lost: the reason is not their memory."""
+    monkeypatch.setattr(forks, "possible", forked and forks.possible)
+    refusal = "hydiff.methods.devices:torch_device:qpu"
+    for imports, kind, words in (
+        (["json", "no_such.module"], ModuleNotFoundError, "No module named 'no_such'"),
+        ([refusal], UnknownName, "unknown device 'qpu'"),
+    ):
+        with Processes(1, imports) as crew:
+            crew.share("1 + 1")
+            for _ in range(2):
+                with pytest.raises(kind, match=words) as raised:
+                    crew.submit(eval).result()
+    assert not capfd.readouterr().err
+    assert isinstance(raised.value, UnknownName)
+
+
+def test_the_package_of_an_import_error_is_named_as_it_is_here(two):
+    two.share("__import__('no_such.module')")
+    with pytest.raises(ModuleNotFoundError) as raised:
+        two.submit(eval).result()
+    assert raised.value.name == "no_such"
+
+
 def test_a_child_calls_what_it_is_to_load(tmp_path, monkeypatch):
     (tmp_path / "loaded.py").write_text("texts = []\ncall = texts.append")
     monkeypatch.syspath_prepend(tmp_path)

@@ -111,6 +111,17 @@ def test_one_tile_is_the_plain_fill_to_the_byte(file, order, tmp_path):
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+def test_the_header_of_a_linked_file_is_beside_the_link(file, tmp_path):
+    """As in collections of links to files that are stored by their hashes."""
+    for place, path in (("values", file), ("header", file.with_suffix(".hdr"))):
+        (tmp_path / place).mkdir()
+        path.rename(tmp_path / place / f"hash{path.suffix}")
+        path.symlink_to(tmp_path / place / f"hash{path.suffix}")
+    for name, tile in (("whole", None), ("tiles", 90)):
+        execute.fill_file(file, tmp_path / f"{name}.bsq", SMOOTH, Limits(PLENTY, tile=tile))
+    assert (tmp_path / "tiles.bsq").read_bytes() == (tmp_path / "whole.bsq").read_bytes()
+
+
 @pytest.mark.parametrize("suffix", [".bsq", ".bip", ".zarr", ".tif"])
 def test_many_tiles_fill_like_one_and_touch_nothing_else(truth, observed, tmp_path, suffix):
     source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
@@ -689,6 +700,33 @@ def test_a_changed_input_or_recipe_is_refused(file, interrupted):
     content[1000] ^= 1
     file.write_bytes(content)
     resumed()
+
+
+@pytest.mark.parametrize("phase", ["trials", "tiles", "writing"])
+def test_an_input_that_changes_meanwhile_is_not_mixed(file, tmp_path, truth, phase):
+    """Its masks are those of before, the values that are copied those of after: neither is kept."""
+
+    def change(step):
+        if step.phase == phase:
+            hydiff.write(Cube(truth + 1, nodata=-9999.0), file, overwrite=True)
+
+    changed = "changed while it was filled|sees another file"
+    with pytest.raises(BadValue, match=changed):
+        execute.fill_file(
+            file, tmp_path / "out.bsq", SMOOTH, Limits(PLENTY, tile=40), progress=change
+        )
+    assert sorted(tmp_path.iterdir()) == [file, file.with_suffix(".hdr")]
+
+
+def test_an_input_that_is_only_touched_is_filled(file, tmp_path):
+    execute.fill_file(
+        file,
+        tmp_path / "out.bsq",
+        LINEAR,
+        Limits(PLENTY, tile=40),
+        progress=lambda step: os.utime(file, (1, step.done)),
+    )
+    assert (tmp_path / "out.bsq").exists()
 
 
 def test_a_damaged_tile_is_computed_again(file, interrupted, tmp_path):

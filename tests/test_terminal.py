@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -73,3 +76,31 @@ def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str])
     with terminal.progress_bar() as progress:
         assert progress is None
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("closed", [(2,), (0, 2), (0, 1, 2)])
+def test_no_file_gets_the_number_of_a_closed_stream(closed, tmp_path):
+    """What libraries print would go into that file; workers need the streams, too."""
+    code = f"""
+import os, subprocess, sys
+from hydiff.cli.terminal import prepare_streams
+prepare_streams()
+print("said", file=sys.stdout), print("said", file=sys.stderr)
+child = subprocess.run([sys.executable, "-c", "import os; [os.fstat(n) for n in range(3)]"])
+number = os.open({str(tmp_path / "file")!r}, os.O_CREAT | os.O_WRONLY)
+os.write(number, str((number > 2, child.returncode)).encode())
+"""
+    without = {"preexec_fn": lambda: [os.close(number) for number in closed]}
+    subprocess.run([sys.executable, "-c", code], check=True, **without)
+    assert (tmp_path / "file").read_text() == "(True, 0)"
+
+
+def test_characters_that_stdout_lacks_are_replaced():
+    code = "from hydiff.cli.terminal import out, prepare_streams\nprepare_streams()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "out.print('2 × 3')"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.split() == [b"2", b"?", b"3"] and not done.stderr

@@ -35,7 +35,7 @@ from hydiff.cli import (
     train_prior,
     view,
 )
-from hydiff.cli.terminal import err, out
+from hydiff.cli.terminal import err, out, prepare_streams
 
 COMMANDS = (
     demo.demo, info.info, mask.mask, simulate.simulate, fill.fill, score.score, report.report,
@@ -55,6 +55,7 @@ for command in COMMANDS:
 
 def main() -> None:
     """Run `hydiff`; errors that a user can correct are printed as one line, with exit code 2."""
+    prepare_streams()
     logging.getLogger("asyncio").addFilter(_matters)
     os.environ["PYTHONSAFEPATH"] = "1"  # worker processes must not import from the current folder
     try:

@@ -32,12 +32,18 @@ def demo(
     from hydiff.io import bundled, fill_layers, provenance
     from hydiff.methods import DEFAULT
     from hydiff.report import plots
+    from hydiff.request import Request
 
+    Request(method=method or DEFAULT, seed=seed).check()
     truth = bundled.sample()
     err.print(f"scene: AVIRIS Indian Pines, {size(truth.shape)} ({bundled.CREDIT})")
     damaged, observed = simulate.simulate(truth, "stripes", 1 / 3, seed=seed)
     missing = ~observed
     err.print(f"damage: slanted stripes, {100 * missing.mean():.1f} % of the pixels in all bands")
+    with io.staging.explained(output, output):
+        output.mkdir(parents=True, exist_ok=True)
+    for name, version in (("truth", truth), ("damaged", damaged)):  # may fail: before the fill
+        io.write(version, output / f"{name}.tif", overwrite=True)
     with progress_bar() as progress:
         result = api.fill(damaged, method=method or DEFAULT, seed=seed, progress=progress)
     floor = api.fill(damaged, method="bandmean")
@@ -46,11 +52,7 @@ def demo(
 
     _print_scores({result.method: result, "band mean": floor}, truth, missing)
 
-    with io.staging.explained(output, output):
-        output.mkdir(parents=True, exist_ok=True)
     cube, picture = output / "filled.tif", output / "before-after.png"
-    for name, version in (("truth", truth), ("damaged", damaged)):
-        io.write(version, output / f"{name}.tif", overwrite=True)
     paths = provenance.save(result, cube, command=sys.argv, overwrite=True)
     unfilled, clean = np.asarray(damaged.values), np.asarray(truth.values)
     layers: dict[str, Any] = {"observed": observed, "truth": clean, "sigma": result.sigma}

@@ -123,11 +123,11 @@ def gpu() -> str:
 
 def folders() -> dict[str, str]:
     """Return the folders of cached and of temporary files."""
-    from hydiff.scale.fill_history import cache_folder, read_history
+    from hydiff.scale.fill_history import cache_folder, home_folder, read_history
 
     with tempfile.TemporaryFile() as file:  # raises if the folder is not writable
         file.write(b"hydiff")
-    triton = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
+    triton = Path(os.environ.get("TRITON_CACHE_DIR", home_folder() / ".triton" / "cache"))
     timed, state = len(read_history().fills), "there" if triton.is_dir() else "not made yet"
     return {
         "cache": f"{_short(cache_folder())}: how long {timed} earlier fills took, for forecasts",
@@ -138,7 +138,11 @@ def folders() -> dict[str, str]:
 
 def _short(path: Path) -> str:
     """Return a path without the name of the user, because the report is sent to others."""
-    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
+    from hydiff.scale.fill_history import home_folder
+
+    home = home_folder()
+    below = home.is_dir() and path.is_relative_to(home)
+    return f"~/{path.relative_to(home)}" if below else str(path)
 
 
 def probe(kind: str) -> bool:

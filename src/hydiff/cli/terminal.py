@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,25 @@ class Clean(Console):
 
 out = Clean(highlight=False, markup=False, soft_wrap=True)
 err = Clean(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def prepare_streams() -> None:
+    """Open those of stdin, stdout and stderr that are closed, on nothing, and let stdout replace
+    characters that its encoding lacks.
+
+    Otherwise the next file that is opened gets the number of a closed one, and what libraries print
+    goes into that file.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:  # as Python sets it if there is no such file
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 @contextmanager

@@ -154,6 +154,7 @@ def write_together(
     overwrite: bool,
     compact: bool = False,
     hashes: Hashes | None = None,
+    times: Times | None = None,
     before: Cube | None = None,
     samples: Writers | None = None,
     most: int | None = None,
@@ -162,6 +163,7 @@ def write_together(
 
     layers: the layers of this fill, by name.
     hashes: of the input's files, from before it was read; BadValue if they have changed since.
+    times: the same; with them, the files are hashed again only if the times have changed.
     before: the input as it was read then.  samples: writers of the samples of the fill.
     most: number of files to write at a time, if memory is short; None is no limit.
     """
@@ -178,7 +180,7 @@ def write_together(
                 paths = at_once(lambda: io.write_into(cube, place, before), *writers, most=most)
         except (HydiffError, OSError):
             if hashes is not None:  # the cause may be that the input has changed
-                check_unchanged(source, hashes)
+                check_unchanged(source, hashes, times)
             raise
         files = [*chain.from_iterable(paths)]
         for name, write in (samples or {}).items():
@@ -186,7 +188,7 @@ def write_together(
             files.append(name(place))
         record_path(place).write_text(note)
         if hashes is not None:
-            check_unchanged(source, hashes)
+            check_unchanged(source, hashes, times)
     return [*(path.with_name(file.name) for file in files), record_path(path)]
 
 
@@ -247,19 +249,46 @@ def calibrated(
 Hashes = Mapping[Path, str]  # SHA-256 of an input and of the files read with it, the input first
 
 
-def hashes_of(source: Path | None) -> Hashes:
-    """Return the hashes of the files that a cube is read from; BadValue if the input is gone."""
+Times = Mapping[Path, tuple[int, int, int]]  # inode, size and time of change of files
+
+
+def hashes_of(source: Path | None, over: Event | None = None) -> Hashes:
+    """Return the hashes of the files that a cube is read from; BadValue if the input is gone.
+
+    over: as for `sha256`.
+    """
+    return {path: sha256(path, over) for path in _files_of(source)}
+
+
+def times_of(source: Path | None) -> Times:
+    """Return inode, size and time of change of the files that a cube is read from."""
+    paths = [p for path in _files_of(source) for p in (path, *path.rglob("*"))]
+    states = ((path, path.stat()) for path in paths)
+    return {path: (state.st_ino, state.st_size, state.st_mtime_ns) for path, state in states}
+
+
+def _files_of(source: Path | None) -> list[Path]:
+    """Return the files that a cube is read from, the input first; BadValue if it is gone."""
     if source is None:
-        return {}
+        return []
     if not exists(source):
         raise BadValue(f"{source}: the input is gone, and nothing was written; put it back")
-    return {path: sha256(path) for path in io.staging.read_with(source)}
+    return io.staging.read_with(source)
 
 
-def check_unchanged(source: Path | None, hashes: Hashes) -> None:
-    """Raise BadValue if the input's files no longer have these hashes."""
+class InputChanged(BadValue):
+    """The input changed while it was filled, so that what was made of it is of no use."""
+
+
+def check_unchanged(source: Path | None, hashes: Hashes, times: Times | None = None) -> None:
+    """Raise InputChanged if the input's files no longer have these hashes.
+
+    times: files that still have these are taken as unchanged; reading them again takes long.
+    """
+    if times is not None and times_of(source) == times:
+        return
     if hashes_of(source) != hashes:
-        raise BadValue(
+        raise InputChanged(
             f"{source}: the input changed while it was filled, and nothing was written; "
             "fill again when it is complete"
         )

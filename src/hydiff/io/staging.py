@@ -27,6 +27,7 @@ REASONS = {
     errno.EPERM: "the operation is not permitted there; choose a folder you may write to",
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.ENOENT: "that folder does not exist; create it first",
+    errno.EEXIST: "a file of that name is in the way; choose another name",
     errno.ENOTDIR: "part of that path is a file, not a folder; correct the path",
     errno.ENOSPC: "the disk is full; free some space or choose another disk",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another disk",

@@ -132,8 +132,8 @@ def fill_all(
         with io.staging.explained(folder / PARQUET, folder):
             folder.mkdir(exist_ok=True)
             stale = _claim(folder, request, resume, overwrite)
-        shared = (folder.resolve(), request, limits, resume, overwrite, tuple(command), stale)
-        tasks = [Granule(path.resolve(), *shared) for path in inputs]
+        shared = (folder.absolute(), request, limits, resume, overwrite, tuple(command), stale)
+        tasks = [Granule(path.absolute(), *shared) for path in inputs]
         rows: dict[int, Row] = {}
         try:
             _fill_each(rows, inputs, tasks, run or in_turn, progress, say)
@@ -292,6 +292,22 @@ def check(inputs: Sequence[Path], folder: Path, request: Request) -> None:
     names = [path.name for path in inputs]
     if duplicate := next((name for name in names if names.count(name) > 1), None):
         raise BadValue(f"two inputs are called {duplicate}: they would be one file in the output")
+    if (shared := _shared_by(inputs)) is not None:
+        raise BadValue(
+            f"two inputs have a file called {shared}: they would be one in the output; fill them "
+            "into two folders"
+        )
+
+
+def _shared_by(inputs: Sequence[Path]) -> str | None:
+    """Return the name of two files that belong to different inputs, such as the headers of
+    one/a.bsq and two/a.bil; None if there are none."""
+    owners: dict[str, set[Path]] = {}
+    for path in inputs:
+        is_envi = io.suffixes().get(path.suffix.lower(), "envi") == "envi"
+        for part in (path, *(io.staging.partners(path, "envi") if is_envi else ())):
+            owners.setdefault(part.name, set()).add(part.absolute())
+    return next((name for name, paths in owners.items() if len(paths) > 1), None)
 
 
 def _claim(folder: Path, request: Request, resume: bool, overwrite: bool) -> Mapping[str, str]:

@@ -1,5 +1,5 @@
 """What a fill by tiles starts early, while it reads masks and makes the decision: torch, the GPU,
-the workers, and the hash of the input."""
+the workers, and the hashes of the input."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ NETWORK, SOLVER = (f"{__name__}:{name}:{{}}" for name in ("load_network", "load_
 
 
 @contextlib.contextmanager
-def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
-    """Start what a fill will need, and yield a function that returns the hash of the input.
+def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], provenance.Hashes]]:
+    """Start what a fill will need, and yield a function that returns the hashes of the input.
 
-    The network is loaded when the block ends.  After an error, as Ctrl-C, the hash and the workers
+    The network is loaded when the block ends.  After an error, as Ctrl-C, hashes and workers
     end at once.
     """
     over = Event()
@@ -52,9 +52,9 @@ def started(plan: FilePlan, run: Run) -> Iterator[Callable[[], str]]:
     with ThreadPoolExecutor(2) as pool:
         try:
             start_workers(plan.request, plan.cube.bands, plan.limits, run)
-            digest = pool.submit(provenance.sha256, plan.source, over)
+            hashes = pool.submit(provenance.hashes_of, plan.source, over)
             loading = pool.submit(load, plan.request, run)
-            yield digest.result
+            yield hashes.result
             loading.result()
         except BaseException:
             over.set()

@@ -30,12 +30,21 @@ MOST_BYTES = 1 << 20  # size of the file
 
 def cache_folder() -> Path:
     """Return hydiff's folder for cached files, by the conventions of the operating system."""
-    home = Path.home()
+    home = home_folder()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "hydiff"
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "hydiff"
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "hydiff"
+
+
+def home_folder() -> Path:
+    """Return the folder of the user; where it is unknown, as for a user of a container without a
+    name, one that cannot be made."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path(os.devnull)
 
 
 def history_path() -> Path:

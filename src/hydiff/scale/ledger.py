@@ -26,6 +26,7 @@ import numpy as np
 from hydiff.cube import Array, Cube
 from hydiff.errors import BadValue, HydiffError, OutputError
 from hydiff.io import npz, typed
+from hydiff.io.provenance import InputChanged
 from hydiff.io.regular import is_there
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
@@ -90,8 +91,9 @@ def tidied(work: Path) -> Iterator[None]:
     """Remove the folder after an error, unless it holds finished tiles to resume from."""
     try:
         yield
-    except HydiffError:
-        if next(work.glob("tile-*.json"), None) is None:
+    except HydiffError as error:
+        of_use = next(work.glob("tile-*.json"), None) and not isinstance(error, InputChanged)
+        if not of_use:
             shutil.rmtree(work, ignore_errors=True)
         raise
 

@@ -92,8 +92,9 @@ def fill(
     with io.staging.explained(output, work), ledger.held(work):
         ledger.prepare(work, plan.resume)
     with ledger.held(work), ledger.tidied(work), io.staging.explained(output, work):
+        times = provenance.times_of(plan.source)  # before a value is read
         tiled = fill_tiles(plan, work, run, progress, begin, say)
-        filled = _written(plan, tiled, began)
+        filled = _written(plan, tiled, times, began)
         shutil.rmtree(work)
     return filled
 
@@ -103,7 +104,7 @@ class Tiled(NamedTuple):
 
     scene: Scene
     decided: Decided
-    source: dict[str, str]  # path and hash of the input, for the record
+    hashes: provenance.Hashes  # of the input's files
     outlines: list[Outline]
     entries: assemble.FilledEntries
     why: Lazy  # (bands, rows, cols) bits of `flags.REASONS`
@@ -138,7 +139,7 @@ def fill_tiles(
     say: Say = quiet,
 ) -> Tiled:
     """Fill the tiles of a scene that are not yet in the folder `work`, and assemble all tiles."""
-    with early.started(plan, run) as digest:
+    with early.started(plan, run) as hashes_of_input:
         scene = _laid_out(plan, work)
         if (fitting := scene.limits.processes) < (requested := plan.limits.processes):
             say(
@@ -147,11 +148,13 @@ def fill_tiles(
             )
         begin(forecast.work_by_tiles(scene))  # may first measure the speed of this machine
         room = early.room(scene, run)
-        source = {"path": str(plan.cube.path), "sha256": digest()}
+        hashes = hashes_of_input()
         observed = Lazy(scene.cube.shape, np.dtype(bool), scene.observed.get)
         product = uncertainty.of_input(plan.request.input_uncertainty, plan.cube, observed)
         masks = (scene.observed, scene.target)
-        belongs = ledger.belongings(source["sha256"], masks, plan.request, scene.cuts, scene.cube)
+        belongs = ledger.belongings(
+            hashes[plan.source], masks, plan.request, scene.cuts, scene.cube
+        )
         ledger.claim(work, belongs)
         scene_references.store(scene)
         if progress is not None:
@@ -169,7 +172,7 @@ def fill_tiles(
         outlines = [ledger.read_marker(scene.work, t).outline for t in scene.planned]
         entries = assembly.entries(all(outline.complete for outline in outlines))
     give_back()  # memory that threads have freed, but still keep, before files are written
-    return Tiled(scene, decided, source, outlines, entries, why.layer, product)
+    return Tiled(scene, decided, hashes, outlines, entries, why.layer, product)
 
 
 def _laid_out(plan: FilePlan, work: Path) -> Scene:
@@ -177,8 +180,11 @@ def _laid_out(plan: FilePlan, work: Path) -> Scene:
     return lay_out(plan.input, plan.cube, plan.request, plan.limits, plan.mask, work)
 
 
-def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
-    """Write the finished tiles into one file, with its companion files; return paths and record."""
+def _written(plan: FilePlan, tiled: Tiled, times: provenance.Times, began: float) -> Filled:
+    """Write the finished tiles into one file, with its companion files; return paths and record.
+
+    times: of the input's files, from before it was read.
+    """
     scene, decided, outlines, filled = tiled.scene, tiled.decided, tiled.outlines, tiled.filled
     cube, request, changed = scene.cube, scene.request, Counter(tiled.entries.changed)
     beyond = {name: changed.pop(name, 0) for name in reach.BEYOND}
@@ -208,7 +214,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         "tiles": tiling(scene),
         "seconds": round(time.perf_counter() - began, 3),
     }
-    record = provenance.dated(plan.command, tiled.source, content)
+    record = provenance.dated(plan.command, provenance.input_of(tiled.hashes), content)
     written = replace(
         cube,
         values=assemble.values(scene, tiled.entries),
@@ -221,6 +227,7 @@ def _written(plan: FilePlan, tiled: Tiled, began: float) -> Filled:
         cubes = scene_samples.cubes(tiled, written, sample_count, request.seed)
         samples = sample_files.writers(cube, plan.output, cubes, sample_count)
     options: dict[str, Any] = {"overwrite": plan.overwrite, "compact": request.compact}
+    options |= {"hashes": tiled.hashes, "times": times}
     options |= {"before": cube, "samples": samples, "most": written_at_once(request, scene.limits)}
     paths = provenance.write_together(written, plan.output, record, tiled.layers, **options)
     return Filled(paths, record)

@@ -52,7 +52,7 @@ class Tagged(NamedTuple):
 
 def task(scene: Scene, tiles: Sequence[Tagged], glance: str) -> TileTask:
     """Return the task that fills some tiles of a scene."""
-    path, kind, version = scene.path.resolve(), str(scene.cube.format), versions()["hydiff"]
+    path, kind, version = scene.path.absolute(), str(scene.cube.format), versions()["hydiff"]
     masks = (scene.observed, scene.target)
     return TileTask(path, kind, *masks, scene.work, scene.request, tuple(tiles), glance, version)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
@@ -38,7 +39,8 @@ def fork_all() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
     os.dup2(2, 1)
     for entry in filter(None, sys.argv[2].split(",")):
-        importlib.import_module(entry.partition(":")[0])
+        with contextlib.suppress(Exception):  # the workers fail as well, and say so
+            importlib.import_module(entry.partition(":")[0])
     worker = forks.serve_requests(line)
     if worker is not None:
         number, *pipes = worker
@@ -55,29 +57,38 @@ def _serve(name: str, imports: str) -> None:
     share_cores()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries must not be mixed with the answers
-    for entry in filter(None, imports.split(",")):
-        module, *call = entry.split(":", 2)
-        loaded = importlib.import_module(module)
-        if call:
-            getattr(loaded, call[0])(call[1])
+    loaded = attempt(_load, None, (imports,))
     messages: SimpleQueue[tuple[Callable[..., Any] | None, Any]] = SimpleQueue()
     try:
         signal.signal(signal.SIGTERM, _leave)
         Thread(target=_listen, args=(messages,), daemon=True).start()
-        _answer_all(messages, answers)
+        _answer_all(messages, answers, loaded)
     except (SystemExit, BrokenPipeError):  # a usual exit would wait for the thread that listens
         os._exit(1)
 
 
-def _answer_all(messages: SimpleQueue[Any], answers: Any) -> None:
-    """Answer one message after another, until `_leave` is called."""
+def _load(_: None, imports: str) -> None:
+    """Import modules, and call the functions named with them."""
+    for entry in filter(None, imports.split(",")):
+        module, *call = entry.split(":", 2)
+        imported = importlib.import_module(module)
+        if call:
+            getattr(imported, call[0])(call[1])
+
+
+def _answer_all(messages: SimpleQueue[Any], answers: Any, loaded: tuple[bool, Any]) -> None:
+    """Answer one message after another, until `_leave` is called.
+
+    loaded: what came of the imports; an error is the answer to every task.
+    """
     shared = None
     while True:
         function, content = messages.get()
         if function is None:
             shared = content
         else:
-            answers.write(_packed(attempt(function, shared, content)))
+            succeeded, _ = loaded
+            answers.write(_packed(attempt(function, shared, content) if succeeded else loaded))
             answers.flush()
 
 
@@ -92,7 +103,8 @@ def attempt(function: Callable[..., Any], shared: Any, args: tuple[Any, ...]) ->
     try:
         return True, function(shared, *args)
     except Exception as error:
-        return False, (type(error), error.args, traceback.format_exc())
+        name = error.name if isinstance(error, ImportError) else None
+        return False, (type(error), error.args, name, traceback.format_exc())
 
 
 def _packed(answer: tuple[bool, Any]) -> bytes:
@@ -101,7 +113,7 @@ def _packed(answer: tuple[bool, Any]) -> bytes:
         return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         message = f"what came of a task cannot be sent back: {error}"
-        return pickle.dumps((False, (TypeError, (message,), repr(answer))))
+        return pickle.dumps((False, (TypeError, (message,), None, repr(answer))))
 
 
 def _listen(messages: SimpleQueue[Any]) -> None:

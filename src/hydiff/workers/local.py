@@ -384,12 +384,16 @@ def _send(process: Child, *messages: bytes) -> None:
     process.stdin.flush()
 
 
-def _raised(kind: type[Exception], args: tuple[Any, ...], trace: str) -> Exception:
+def _raised(
+    kind: type[Exception], args: tuple[Any, ...], name: str | None, trace: str
+) -> Exception:
     """Return the exception made of its parts, without calling the constructor of its class.
 
-    The constructor may need other arguments than `args`.
+    The constructor may need other arguments than `args`.  name: of what an ImportError is about.
     """
     error = kind.__new__(kind, *args)
     error.args = args
+    if isinstance(error, ImportError):
+        error.name = name
     error.add_note(trace)
     return error
