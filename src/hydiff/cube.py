@@ -425,7 +425,7 @@ class Cube:
             crs=crs,
             transform=transform,
             band_names=names,
-            attrs={"xarray": array, **_scaling(attrs, bands)},
+            attrs={"xarray": array, **scaling_by(attrs, bands)},
             mark=None if text is None else parsed(text, attrs.get(RECORD), bands=bands),
         )
 
@@ -644,18 +644,25 @@ def _place(
     """
     texts = [c.attrs.get("crs_wkt", c.attrs.get("spatial_ref")) for c in array.coords.values()]
     crs = next((str(text) for text in texts if text is not None), array.attrs.get("crs"))
-    stated = array.attrs.get("transform")
-    rows, cols = (_spaced(array.coords.get(array.dims[i])) for i in order[1:])
+    y, x = (array.coords.get(array.dims[i]) for i in order[1:])
+    return transform_by(y, x, array.attrs.get("transform")), crs
+
+
+def transform_by(y: Any, x: Any, stated: Any) -> tuple[float, ...] | None:
+    """Return the affine transform by the coordinates of rows and columns, which may be None.
+
+    stated: the one among the attributes, returned where the coordinates agree or say nothing.
+    """
+    rows, cols = _spaced(y), _spaced(x)
     if rows is None or cols is None:
-        return stated, crs
+        return None if stated is None else tuple(stated)
     (top, down), (left, right) = rows, cols
     transform = (right, 0.0, left, 0.0, down, top)
-    if stated is not None and np.shape(stated) == (6,) and np.allclose(stated, transform, 1e-9):
-        return stated, crs
-    return transform, crs
+    agrees = np.shape(stated) == (6,) and np.allclose(stated, transform, 1e-9)
+    return tuple(stated) if agrees else transform
 
 
-def _spaced(coordinate: xarray.DataArray | None) -> tuple[float, float] | None:
+def _spaced(coordinate: Any) -> tuple[float, float] | None:
     """Return the outer edge and the step of a coordinate; None unless it is one on a map, evenly
     spaced and not the number of the pixel."""
     if coordinate is None or coordinate.size < 2 or coordinate.dtype.kind not in "iuf":
@@ -686,7 +693,7 @@ def _names(names: Any, bands: int) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names) if listed else None
 
 
-def _scaling(attrs: Mapping[Any, Any], bands: int) -> dict[str, list[float]]:
+def scaling_by(attrs: Mapping[Any, Any], bands: int) -> dict[str, list[float]]:
     """Return the scale and offset of stored values as entries of `Cube.attrs`, if there are any."""
     if not {"scale_factor", "add_offset"} & set(attrs):
         return {}
@@ -737,7 +744,7 @@ def band_axis(dims: Sequence[str]) -> int | None:
     columns.
     """
     names = [name.lower() for name in dims]
-    by_name = [i for i, n in enumerate(names) if n in BAND_DIMS]
+    by_name = [i for i, n in enumerate(names) if n in BAND_DIMS or n.startswith("wavelength")]
     remaining = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
     return by_name[0] if by_name else remaining[0] if len(remaining) == 1 else None
 

@@ -92,6 +92,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     appended = source_header.name == source.name + ".hdr"
     header = _appended(data) if appended else data.with_suffix(".hdr")
     shutil.copyfile(source_header, header)
+    envi_header.declare(header, cube)
     into_header(header, cube.mark)
     order = ORDER[layout.interleave]
 

@@ -7,6 +7,7 @@ between `map info` and a coordinate reference system.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,18 @@ import numpy as np
 from hydiff.cube import Array, Cube, Floats, named_wavelengths
 from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import create_envi, gdal
-from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, carried, number, scaling
+from hydiff.io.headers import (
+    FACTOR,
+    NOTES,
+    SCALING,
+    SENSOR,
+    Entry,
+    canonical,
+    carried,
+    number,
+    scaling,
+    with_lines,
+)
 from hydiff.io.maps import crs_of, is_definition
 from hydiff.io.parsing import check_count, native, parsing
 
@@ -28,6 +40,7 @@ CODES = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5}
 CODES |= {"uint16": 12, "uint32": 13, "int64": 14, "uint64": 15}
 COMMENTS = "comments"  # key, in the attribute "envi", of header lines that begin with a semicolon
 WKT = "coordinate system string"
+SENSOR_LINE = re.compile(rb"^[ \t]*sensor type[ \t]*=[^\n]*\n?", re.IGNORECASE | re.MULTILINE)
 GEOREFERENCE = ("map info", "projection info", WKT)
 
 Header = dict[str, Entry]
@@ -233,6 +246,21 @@ def write_header(path: Path, header: Header, comments: Sequence[str] = ()) -> No
     if comments:
         first, rest = path.read_text(encoding="utf-8").split("\n", 1)
         path.write_text("\n".join([first, *comments, rest]), encoding="utf-8")
+
+
+def declare(path: Path, cube: Cube) -> None:
+    """Add to a header what it does not state, but the reader assumed: the nodata value, and the
+    sensor whose conventions say what is missing.  All else stays as it is."""
+    stated, text = {key.lower(): value for key, value in parse(path).items()}, path.read_bytes()
+    lines = []
+    if cube.nodata is not None and "data ignore value" not in stated:
+        lines.append(f"data ignore value = {number(cube.nodata)}")
+    sensor = None if cube.missing_rule is None else cube.attrs.get(SENSOR)
+    if sensor not in (None, stated.get(SENSOR)):
+        text = SENSOR_LINE.sub(b"", text)
+        lines.append(f"{SENSOR} = {sensor}")
+    if lines:
+        path.write_bytes(with_lines(text, lines))
 
 
 # --- georeference: GDAL translates ENVI's projections ---------------------------------------------

@@ -19,7 +19,7 @@ from hydiff.io import geotiff_masks as layers
 from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import create, open_alone, open_described, structure
 from hydiff.io.geotiff_masks import Validity, plane, validity, window
-from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
+from hydiff.io.geotiff_tags import carry, declare, described_fields, fits, restore
 from hydiff.io.maps import crs_of
 from hydiff.io.marks import always, tag
 from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
@@ -76,6 +76,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         layer = validity(source, described)
         bands, pixels = _replace(dataset, cube)
         carry(described, dataset)
+        declare(dataset, cube)
         if cube.mark is not None:
             tag(dataset, cube.mark)
         layer = layer.after(source, cube, pixels)
