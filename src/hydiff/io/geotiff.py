@@ -41,6 +41,12 @@ def matches(path: Path) -> bool:
 def read(path: Path, var: str | None = None) -> Cube:
     """Open a GeoTIFF; values stay on disk, and each window opens the file, reads, and closes it."""
     with parsing(path, "a GeoTIFF"):
+        if (count := tiff.planes(structure(path))) > 1:
+            raise CubeFormatError(
+                f"{path}: {count} images of one band each, expected one image with all bands, "
+                "since GDAL reads only the first; in Python, give the array: "
+                "hydiff.fill(tifffile.imread(path))"
+            )
         return _read(path)
 
 
