@@ -11,9 +11,10 @@ import pytest
 import rasterio
 
 import hydiff
+import products
 from hydiff import io, report
 from hydiff.cube import Cube
-from hydiff.errors import OutputError
+from hydiff.errors import CubeFormatError, OutputError
 from hydiff.gaps import describe
 from hydiff.io import blocks, envi_header, provenance, threads, transfer
 from hydiff.io.conventions import evident_unit
@@ -364,3 +365,22 @@ def test_a_turned_grid_stays_and_a_sheared_one_has_no_place(
         assert rasterio.CRS.from_wkt(again.crs).to_epsg() == 32633
     else:
         assert again.transform is None
+
+
+def test_lists_as_other_programs_write_them(tmp_path: Path) -> None:
+    """A comma behind the last item, and a nodata value in braces."""
+    values = products.scene(3, 4, 5).astype("f4")
+    lists = {"wavelength": "{450.5, 550,\n 650,}", "bbl": "{1, 0, 1 , }"}
+    cube = io.read(
+        products.envi(tmp_path / "a.img", values, **lists, **{"data ignore value": "{-9999}"})
+    )
+    assert cube.nodata == -9999
+    np.testing.assert_array_equal(cube.wavelengths, [450.5, 550, 650])
+    np.testing.assert_array_equal(cube.good, [True, False, True])
+
+
+def test_two_nodata_values_are_refused(tmp_path: Path) -> None:
+    values = products.scene(3, 4, 5).astype("f4")
+    path = products.envi(tmp_path / "a.img", values, **{"data ignore value": "{-9999, 0}"})
+    with pytest.raises(CubeFormatError, match="a number under `data ignore value`"):
+        io.read(path)

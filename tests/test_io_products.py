@@ -594,3 +594,16 @@ def test_a_cog_is_one(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(again.values), values)
     assert again.wavelengths is not None and again.nodata == -1
     assert [p.name for p in tmp_path.iterdir()] == ["a.tif"]
+
+
+def test_the_map_of_aviris_by_cf(tmp_path: Path) -> None:
+    path = products.aviris(tmp_path / "x.nc", products.scene(4, 5, 6))
+    expected = io.read(path)
+    with h5py.File(path, "r+") as file:
+        file.move("transverse_mercator", "utm")
+        file["radiance/radiance"].attrs["grid_mapping"] = "utm"
+        file["utm"].attrs["crs_wkt"] = file["utm"].attrs["spatial_ref"]
+        del file["utm"].attrs["spatial_ref"]
+    cube = io.read(path)
+    assert (cube.crs, cube.transform) == (expected.crs, expected.transform)
+    assert cube.crs is not None

@@ -152,9 +152,6 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
     keys = {key.lower(): value for key, value in header.items()}
     bands = values.shape[0]
     good = _floats(keys, "bbl", bands, path)
-    nodata = keys.get("data ignore value")
-    with parsing(path, "a number under `data ignore value`", "correct the header"):
-        nodata_value = None if nodata is None else float(str(nodata))
     names = _list(keys, "band names", bands, path)
     wavelengths, units = _floats(keys, "wavelength", bands, path), keys.get("wavelength units")
     notes = {}
@@ -168,7 +165,7 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
         wavelength_units=None if units is None else str(units),
         fwhm=_floats(keys, "fwhm", bands, path),
         good=None if good is None else good != 0,
-        nodata=nodata_value,
+        nodata=_nodata(keys, path),
         crs=crs,
         transform=transform,
         band_names=None if names is None else tuple(names),
@@ -176,12 +173,25 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
     )
 
 
+def _nodata(keys: Header, path: Path) -> float | None:
+    """Return the nodata value, which some programs write as a list of one; None without one."""
+    value = keys.get("data ignore value")
+    text = value[0] if isinstance(value, list) and len(value) == 1 else value
+    with parsing(path, "a number under `data ignore value`", "correct the header"):
+        return None if text is None else float(str(text))
+
+
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
-    """Return an entry as a list of texts, one per band; None if it is absent."""
+    """Return an entry as a list of texts, one per band; None if it is absent.
+
+    Some programs write a comma behind the last item, too.
+    """
     if key not in keys:
         return None
     value = keys[key]
-    items = [value] if isinstance(value, str) else value
+    items = [value] if isinstance(value, str) else list(value)
+    if len(items) == bands + 1 and not items[-1].strip():
+        items.pop()
     check_count(len(items), bands, f"under `{key}`", path)
     return items
 
