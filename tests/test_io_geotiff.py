@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import rasterio
 import tifffile
+from rasterio.control import GroundControlPoint
+from rasterio.rpc import RPC
 
 import products
 from hydiff import io
@@ -189,3 +191,29 @@ def test_masks_overviews_and_thumbnails_are_no_bands(tmp_path: Path) -> None:
         dataset.build_overviews([2, 4])
     tifffile.imwrite(path, np.zeros((8, 9), "u1"), append=True)
     np.testing.assert_array_equal(np.asarray(io.read(path).values), values)
+
+
+def test_control_points_and_rpcs_of_a_window_refer_to_it(tmp_path: Path) -> None:
+    values = (1000 * products.scene(2, 20, 18)).astype("f4")
+    points = [
+        GroundControlPoint(row=r, col=c, x=10 + c, y=50 - r) for r in (0, 20) for c in (0, 18)
+    ]
+    zeros = [0.0] * 20
+    rpcs = RPC(
+        *(100.0, 500.0, 50.0, 1.0, [1.0, *zeros[1:]], zeros, 10.25, 10.0),
+        *(10.0, 1.0, [1.0, *zeros[1:]], zeros, 9.5, 9.0),
+    )
+    profile = {"driver": "GTiff", "width": 18, "height": 20, "count": 2, "dtype": "float32"}
+    for name, georeference in (("gcps", {"gcps": points, "crs": "EPSG:4326"}), ("rpcs", {})):
+        with rasterio.open(tmp_path / f"{name}.tif", "w", **profile, **georeference) as dataset:
+            dataset.write(values)
+            if name == "rpcs":
+                dataset.rpcs = rpcs
+        window = io.read(tmp_path / f"{name}.tif").window(slice(5, 15), slice(2, 12))
+        io.write(window, tmp_path / f"{name}_window.tif")
+    with rasterio.open(tmp_path / "gcps_window.tif") as dataset:
+        moved = [(p.row, p.col, p.x, p.y) for p in dataset.gcps[0]]
+    assert moved == [(p.row - 5, p.col - 2, p.x, p.y) for p in points]
+    with rasterio.open(tmp_path / "rpcs_window.tif") as dataset:
+        assert (dataset.rpcs.line_off, dataset.rpcs.samp_off) == (5.25, 7.5)
+        assert dataset.rpcs.lat_off == rpcs.lat_off

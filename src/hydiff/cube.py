@@ -38,6 +38,7 @@ COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "eastin
 # entries of attrs with one item per band, and those of its entry "geotiff"
 PER_BAND = ("detector", "data gain values", "data offset values", "reflectance scale factor")
 PER_BAND_IN_GEOTIFF = ("scales", "offsets", "units", "colorinterp", "band_tags")
+ENVI_POINTS = ("geo points", "rpc info")  # header entries that refer to the first pixel
 SQUARED = 1e-100  # spans below it and values above its inverse cannot be squared in float64
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
 # CF names: `standard_name` or `axis` of a coordinate -> one of the dimension names above
@@ -277,7 +278,7 @@ class Cube:
             mark=None if self.mark is None else self.mark.window(bands, rows, cols),
             glt=None,
             path=None,
-            attrs=_attrs_of(self.attrs, bands, self.bands),
+            attrs=_moved(_attrs_of(self.attrs, bands, self.bands), row0, col0),
         )
 
     def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
@@ -625,6 +626,24 @@ def _attrs_of(attrs: Mapping[str, Any], bands: slice, count: int) -> dict[str, A
     if isinstance(box := kept.get("geotiff"), Mapping):
         kept["geotiff"] = chosen(box, PER_BAND_IN_GEOTIFF)
     return kept
+
+
+def _moved(attrs: Mapping[str, Any], rows: int, cols: int) -> dict[str, Any]:
+    """Return the attributes of a window whose first pixel is (rows, cols): control points and RPCs
+    of a GeoTIFF refer to it; those of an ENVI header are left out."""
+    if rows == cols == 0:
+        return dict(attrs)
+    moved = {key: v for key, v in attrs.items() if key.lower() not in ENVI_POINTS}
+    if isinstance(box := moved.get("geotiff"), Mapping):
+        tags, points = box.get("tags", {}), box.get("gcps")
+        if points:
+            box = {**box, "gcps": [[p[0] - rows, p[1] - cols, *p[2:]] for p in points]}
+        if rpc := tags.get("RPC"):
+            first = (("LINE_OFF", rows), ("SAMP_OFF", cols))
+            offsets = {key: repr(float(rpc[key]) - n) for key, n in first if key in rpc}
+            box = {**box, "tags": {**tags, "RPC": {**rpc, **offsets}}}
+        moved["geotiff"] = box
+    return moved
 
 
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
