@@ -640,7 +640,7 @@ def _moved(attrs: Mapping[str, Any], rows: int, cols: int) -> dict[str, Any]:
             box = {**box, "gcps": [[p[0] - rows, p[1] - cols, *p[2:]] for p in points]}
         if rpc := tags.get("RPC"):
             first = (("LINE_OFF", rows), ("SAMP_OFF", cols))
-            offsets = {key: repr(float(rpc[key]) - n) for key, n in first if key in rpc}
+            offsets = {key: repr(float(rpc[key].split()[0]) - n) for key, n in first if key in rpc}
             box = {**box, "tags": {**tags, "RPC": {**rpc, **offsets}}}
         moved["geotiff"] = box
     return moved
