@@ -384,3 +384,16 @@ def test_two_nodata_values_are_refused(tmp_path: Path) -> None:
     path = products.envi(tmp_path / "a.img", values, **{"data ignore value": "{-9999, 0}"})
     with pytest.raises(CubeFormatError, match="a number under `data ignore value`"):
         io.read(path)
+
+
+def test_a_header_belongs_to_the_data_file_of_its_interleave(tmp_path: Path) -> None:
+    """Not to another of the same size, nor to one with a header of its own."""
+    values = products.scene(3, 4, 5).astype("f4")
+    source = products.envi(tmp_path / "a.bil", values)  # its header is a.bil.hdr
+    (tmp_path / "a.img").write_bytes(values[::-1].tobytes())
+    source.with_name("a.bil.hdr").rename(tmp_path / "a.hdr")
+    np.testing.assert_array_equal(np.asarray(io.read(tmp_path / "a.hdr").values), values)
+    products.envi(tmp_path / "b.img", 2 * values)
+    products.envi(tmp_path / "b.dat", values).with_name("b.dat.hdr").rename(tmp_path / "b.hdr")
+    np.testing.assert_array_equal(np.asarray(io.read(tmp_path / "b.hdr").values), values)
+    np.testing.assert_array_equal(np.asarray(io.read(tmp_path / "b.img.hdr").values), 2 * values)

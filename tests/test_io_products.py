@@ -607,3 +607,11 @@ def test_the_map_of_aviris_by_cf(tmp_path: Path) -> None:
     cube = io.read(path)
     assert (cube.crs, cube.transform) == (expected.crs, expected.transform)
     assert cube.crs is not None
+
+
+def test_hidden_files_of_macos_are_no_scene(tmp_path: Path) -> None:
+    product = products.enmap(tmp_path / "E", (products.scene(4, 8, 9) * 1e4).astype("i2"))
+    values = np.asarray(io.read(product).values)
+    for path in list(product.iterdir()):
+        path.with_name(f"._{path.name}").write_bytes(b"Mac OS X")
+    np.testing.assert_array_equal(np.asarray(io.read(product).values), values)
