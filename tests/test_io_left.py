@@ -68,6 +68,14 @@ def test_other_programs_read_the_declared_value(tmp_path: Path) -> None:
         assert store["cube"].isnull().sum() == damaged()[EDGE].size
 
 
+def test_so_does_a_dataarray() -> None:
+    array = xarray.DataArray(damaged(), dims=("band", "y", "x"))
+    filled = hydiff.fill(array, method="harmonic", nodata=-9999, outside="keep").cube
+    again = Cube.from_xarray(filled.to_xarray())
+    np.testing.assert_array_equal(~again.observed(), edge())
+    assert "missing_value" not in hydiff.fill(array, method="harmonic").cube.to_xarray().attrs
+
+
 def test_tiles_declare_it_too(tmp_path: Path) -> None:
     source, output = products.envi(tmp_path / "x.img", damaged()), tmp_path / "y.img"
     run("fill", source, "-o", output, "--method=harmonic", "--nodata=-9999", "--tile=8")

@@ -365,7 +365,7 @@ class Cube:
         """Return a DataArray (band, y, x).
 
         A cube made from a DataArray is returned with the dimensions, coordinates and attributes of
-        that DataArray.
+        that DataArray, and with `missing_value` if that declares no nodata value but the cube does.
         """
         need("xarray", "xarray", "to_xarray")
         import xarray
@@ -374,6 +374,8 @@ class Cube:
         like = self.attrs.get("xarray")
         if isinstance(like, xarray.DataArray):
             values = np.asarray(self.values).transpose(_axes_from(like)[1])
+            if self.nodata is not None and _declared_nodata(like.attrs) is None:
+                marked = {**marked, "missing_value": self.dtype.type(self.nodata)}
             return like.copy(data=values).assign_attrs(marked)
         coords: dict[str, Any] = {"band": np.arange(1, self.bands + 1)}
         per_band = {"wavelength": self.wavelengths, "fwhm": self.fwhm, "good": self.good}
