@@ -76,6 +76,16 @@ def test_so_does_a_dataarray() -> None:
     assert "missing_value" not in hydiff.fill(array, method="harmonic").cube.to_xarray().attrs
 
 
+def test_a_dataarray_from_a_file_can_be_written_and_read_again(tmp_path: Path) -> None:
+    plain = xarray.DataArray(damaged(), dims=("band", "y", "x"), name="r")
+    plain.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    opened = xarray.open_dataarray(tmp_path / "x.nc", engine="h5netcdf").load()
+    filled = hydiff.fill(opened, method="harmonic", nodata=-9999, outside="keep").cube.to_xarray()
+    filled.to_netcdf(tmp_path / "y.nc", engine="h5netcdf")
+    again = xarray.open_dataset(tmp_path / "y.nc", engine="h5netcdf")["r"]
+    np.testing.assert_array_equal(again.isnull(), edge())
+
+
 def test_tiles_declare_it_too(tmp_path: Path) -> None:
     source, output = products.envi(tmp_path / "x.img", damaged()), tmp_path / "y.img"
     run("fill", source, "-o", output, "--method=harmonic", "--nodata=-9999", "--tile=8")

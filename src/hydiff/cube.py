@@ -374,7 +374,8 @@ class Cube:
         like = self.attrs.get("xarray")
         if isinstance(like, xarray.DataArray):
             values = np.asarray(self.values).transpose(_axes_from(like)[1])
-            if self.nodata is not None and _declared_nodata(like.attrs) is None:
+            declared = {"missing_value": like.encoding.get("missing_value"), **like.attrs}
+            if self.nodata is not None and _declared_nodata(declared) is None:
                 marked = {**marked, "missing_value": self.dtype.type(self.nodata)}
             return like.copy(data=values).assign_attrs(marked)
         coords: dict[str, Any] = {"band": np.arange(1, self.bands + 1)}
