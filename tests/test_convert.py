@@ -178,3 +178,15 @@ def test_a_copy_in_place_keeps_its_flags(tmp_path: Path) -> None:
     )
     assert run("convert", tmp_path / "y.tif", tmp_path / "y.tif", "--overwrite").returncode == 0
     assert (tmp_path / "y.tif.flags.tif").exists() and (tmp_path / "y.tif.fill.json").exists()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif", ".mat"])
+def test_a_conversion_to_envi_beside_its_source_can_be_repeated(
+    tmp_path: Path, suffix: str
+) -> None:
+    """The header that it replaces describes the earlier copy, not the source."""
+    io.write(FULL, source := tmp_path / f"x{suffix}")
+    assert run("convert", source, tmp_path / "x.img").returncode == 0
+    again = run("convert", source, tmp_path / "x.img", "--overwrite")
+    assert again.returncode == 0, again.stderr
+    check_full(io.read(tmp_path / "x.img"))

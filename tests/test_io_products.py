@@ -615,3 +615,16 @@ def test_hidden_files_of_macos_are_no_scene(tmp_path: Path) -> None:
     for path in list(product.iterdir()):
         path.with_name(f"._{path.name}").write_bytes(b"Mac OS X")
     np.testing.assert_array_equal(np.asarray(io.read(product).values), values)
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1.0, "Nanometers"), (1e-3, "Micrometers")])
+def test_a_header_beside_an_image_without_a_unit(tmp_path: Path, factor: float, unit: str) -> None:
+    """The size of the numbers tells the unit; it was taken as nanometres."""
+    image = products.geotiff(tmp_path / "x.tif", products.scene(3, 8, 9).astype("f4"))
+    waves = factor * np.array([450.0, 550.0, 650.0])
+    text = "samples = 9\nlines = 8\nbands = 3\ndata type = 4\ninterleave = tif"
+    listed = ", ".join(map(str, waves))
+    image.with_suffix(".hdr").write_text(f"ENVI\n{text}\nwavelength = {{{listed}}}\n")
+    cube = io.read(image)
+    assert (cube.format, cube.wavelength_units) == ("desis", unit)
+    np.testing.assert_allclose(cube.wavelengths, waves)
