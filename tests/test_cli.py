@@ -107,7 +107,7 @@ def test_the_command_that_simulate_names_scores_the_fill(data_dir, tmp_path):
     source = tmp_path / "a scene.mat"
     source.write_bytes((data_dir / "native" / "paris_data_hs_ms.mat").read_bytes())
     simulated = hydiff_("simulate", source, "--var", "HSim", "-o", "d.mat", cwd=tmp_path).stdout
-    hydiff_("fill", "d.mat", "-o", "filled.mat", *PLAIN, cwd=tmp_path)
+    hydiff_("fill", "d.mat", "--var", "HSim", "-o", "filled.mat", *PLAIN, cwd=tmp_path)
     _, *words = shlex.split(
         " ".join(simulated.split()).split("`")[1].replace("FILLED", "filled.mat")
     )

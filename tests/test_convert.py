@@ -143,3 +143,50 @@ def test_an_attribute_named_like_an_entry_of_ours_is_kept_under_another_name(
     assert cube.attrs["geotiff_"] == "text" and "geotiff" not in cube.attrs
     io.write(cube, tmp_path / "b.bsq")
     assert np.array_equal(io.read(tmp_path / "b.bsq").values, array)
+
+
+@pytest.mark.parametrize("suffix", [".img", ".tif", ".npz"])
+@pytest.mark.parametrize("command", ["convert", "simulate"])
+def test_flags_of_an_earlier_fill_go_with_it(tmp_path: Path, command: str, suffix: str) -> None:
+    """They would be taken for those of the cube that replaces it."""
+    values = (1000 * products.scene(4, 12, 14)).astype("f4")
+    whole, gaps = products.geotiff(tmp_path / "whole.tif", values), values.copy()
+    gaps[:, 4:7, 5:8] = np.nan
+    damaged = products.geotiff(tmp_path / "damaged.tif", gaps)
+    output = tmp_path / f"out{suffix}"
+    fill = ("--method=smooth", "--set=error_bars=true", "--report")
+    assert run("fill", damaged, "-o", output, *fill).returncode == 0
+    assert (tmp_path / f"{output.name}.fill.json").exists()
+    words = (
+        ("convert", whole, output) if command == "convert" else ("simulate", whole, "-o", output)
+    )
+    assert run(*words).returncode == 2
+    assert run(*words, "--overwrite").returncode == 0
+    kept = {"whole.tif", "damaged.tif", output.name, "out.hdr", f"{output.name}.json"}
+    assert {path.name for path in tmp_path.iterdir()} <= kept | {f"{output.name}.missing.npz"}
+
+
+def test_a_copy_in_place_keeps_its_flags(tmp_path: Path) -> None:
+    values = (1000 * products.scene(4, 12, 14)).astype("f4")
+    values[:, 4:7, 5:8] = np.nan
+    run(
+        "fill",
+        products.geotiff(tmp_path / "x.tif", values),
+        "-o",
+        tmp_path / "y.tif",
+        "--method=smooth",
+    )
+    assert run("convert", tmp_path / "y.tif", tmp_path / "y.tif", "--overwrite").returncode == 0
+    assert (tmp_path / "y.tif.flags.tif").exists() and (tmp_path / "y.tif.fill.json").exists()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif", ".mat"])
+def test_a_conversion_to_envi_beside_its_source_can_be_repeated(
+    tmp_path: Path, suffix: str
+) -> None:
+    """The header that it replaces describes the earlier copy, not the source."""
+    io.write(FULL, source := tmp_path / f"x{suffix}")
+    assert run("convert", source, tmp_path / "x.img").returncode == 0
+    again = run("convert", source, tmp_path / "x.img", "--overwrite")
+    assert again.returncode == 0, again.stderr
+    check_full(io.read(tmp_path / "x.img"))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import loadmat, savemat, whosmat
 
+from command import run
 from hydiff import io
 from hydiff.cube import Cube
 from hydiff.io import axes as ax
@@ -168,3 +169,20 @@ def test_equal_cubes_give_equal_files_whenever_they_are_written(suffix, tmp_path
     io.write(cube, two)
     io.write(io.read(one), three)
     assert one.read_bytes() == two.read_bytes() == three.read_bytes()
+
+
+@pytest.mark.parametrize("tile", [(), ("--tile=8",)])
+def test_a_fill_warns_where_only_habit_says_which_axis_is_which(
+    tile: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An array of deep learning has its bands first; the file does not say so."""
+    values = np.random.default_rng(0).random((5, 9, 12), np.float32)
+    values[:, 4, 4] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    options = ("-o", tmp_path / "y.npy", "--method=linear", "--unmarked", "--overwrite", *tile)
+    guessed = run("fill", tmp_path / "x.npy", *options)
+    assert "warning: axes not given, and taken as rows, cols, bands" in guessed.stderr
+    (tmp_path / "x.npy.json").write_text('{"axes": "bands,rows,cols"}')
+    stated = run("fill", tmp_path / "x.npy", *options)
+    assert guessed.returncode == stated.returncode == 0
+    assert "axes" not in stated.stderr

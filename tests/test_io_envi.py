@@ -11,9 +11,10 @@ import pytest
 import rasterio
 
 import hydiff
+import products
 from hydiff import io, report
 from hydiff.cube import Cube
-from hydiff.errors import OutputError
+from hydiff.errors import CubeFormatError, OutputError
 from hydiff.gaps import describe
 from hydiff.io import blocks, envi_header, provenance, threads, transfer
 from hydiff.io.conventions import evident_unit
@@ -364,3 +365,35 @@ def test_a_turned_grid_stays_and_a_sheared_one_has_no_place(
         assert rasterio.CRS.from_wkt(again.crs).to_epsg() == 32633
     else:
         assert again.transform is None
+
+
+def test_lists_as_other_programs_write_them(tmp_path: Path) -> None:
+    """A comma behind the last item, and a nodata value in braces."""
+    values = products.scene(3, 4, 5).astype("f4")
+    lists = {"wavelength": "{450.5, 550,\n 650,}", "bbl": "{1, 0, 1 , }"}
+    cube = io.read(
+        products.envi(tmp_path / "a.img", values, **lists, **{"data ignore value": "{-9999}"})
+    )
+    assert cube.nodata == -9999
+    np.testing.assert_array_equal(cube.wavelengths, [450.5, 550, 650])
+    np.testing.assert_array_equal(cube.good, [True, False, True])
+
+
+def test_two_nodata_values_are_refused(tmp_path: Path) -> None:
+    values = products.scene(3, 4, 5).astype("f4")
+    path = products.envi(tmp_path / "a.img", values, **{"data ignore value": "{-9999, 0}"})
+    with pytest.raises(CubeFormatError, match="a number under `data ignore value`"):
+        io.read(path)
+
+
+def test_a_header_belongs_to_the_data_file_of_its_interleave(tmp_path: Path) -> None:
+    """Not to another of the same size, nor to one with a header of its own."""
+    values = products.scene(3, 4, 5).astype("f4")
+    source = products.envi(tmp_path / "a.bil", values)  # its header is a.bil.hdr
+    (tmp_path / "a.img").write_bytes(values[::-1].tobytes())
+    source.with_name("a.bil.hdr").rename(tmp_path / "a.hdr")
+    np.testing.assert_array_equal(np.asarray(io.read(tmp_path / "a.hdr").values), values)
+    products.envi(tmp_path / "b.img", 2 * values)
+    products.envi(tmp_path / "b.dat", values).with_name("b.dat.hdr").rename(tmp_path / "b.hdr")
+    np.testing.assert_array_equal(np.asarray(io.read(tmp_path / "b.hdr").values), values)
+    np.testing.assert_array_equal(np.asarray(io.read(tmp_path / "b.img.hdr").values), 2 * values)

@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
+import tifffile
+from rasterio.control import GroundControlPoint
+from rasterio.rpc import RPC
 
+import products
 from hydiff import io
 from hydiff.cube import Cube
+from hydiff.errors import CubeFormatError
 from hydiff.io import geotiff_tags
 from test_io import same_values
 
@@ -145,3 +150,70 @@ def test_bytes_do_not_become_a_colour_picture(tmp_path: Path, bands: int) -> Non
     with rasterio.open(path) as dataset:
         assert {c.name for c in dataset.colorinterp} == {"gray", "undefined"}
         assert dataset.dataset_mask().all()
+
+
+def as_pages(path: Path, values: np.ndarray) -> None:
+    """One page a band, as tifffile writes a stack by default, and many cameras theirs."""
+    tifffile.imwrite(path, values)
+
+
+def as_pages_one_by_one(path: Path, values: np.ndarray) -> None:
+    with tifffile.TiffWriter(path, bigtiff=True) as file:
+        for band in values:
+            file.write(band, photometric="minisblack", metadata=None, compression="zlib")
+
+
+def as_imagej(path: Path, values: np.ndarray) -> None:
+    """One page with the values of all images behind it."""
+    tifffile.imwrite(path, values, imagej=True)
+    with tifffile.TiffFile(path) as file:
+        offset = file.pages[1].offset
+    data = path.read_bytes()
+    path.write_bytes(data.replace(offset.to_bytes(4, "little"), bytes(4)))
+
+
+@pytest.mark.parametrize("write", [as_pages, as_pages_one_by_one, as_imagej])
+def test_bands_on_pages_of_their_own_are_refused(write: Any, tmp_path: Path) -> None:
+    """GDAL reads the first page alone: the others were ignored without a word."""
+    values = (1000 * products.scene(5, 20, 18)).astype("f4")
+    write(tmp_path / "x.tif", values)
+    with rasterio.open(tmp_path / "x.tif") as dataset:
+        assert dataset.count == 1
+    with pytest.raises(CubeFormatError, match="5 images of one band"):
+        io.read(tmp_path / "x.tif")
+
+
+def test_masks_overviews_and_thumbnails_are_no_bands(tmp_path: Path) -> None:
+    values = (1000 * products.scene(1, 40, 36)).astype("f4")
+    path = products.geotiff(tmp_path / "x.tif", values)
+    with rasterio.open(path, "r+", GDAL_TIFF_INTERNAL_MASK="YES") as dataset:
+        dataset.write_mask(values[0] > 300)
+        dataset.build_overviews([2, 4])
+    tifffile.imwrite(path, np.zeros((8, 9), "u1"), append=True)
+    np.testing.assert_array_equal(np.asarray(io.read(path).values), values)
+
+
+def test_control_points_and_rpcs_of_a_window_refer_to_it(tmp_path: Path) -> None:
+    values = (1000 * products.scene(2, 20, 18)).astype("f4")
+    points = [
+        GroundControlPoint(row=r, col=c, x=10 + c, y=50 - r) for r in (0, 20) for c in (0, 18)
+    ]
+    zeros = [0.0] * 20
+    rpcs = RPC(
+        *(100.0, 500.0, 50.0, 1.0, [1.0, *zeros[1:]], zeros, 10.25, 10.0),
+        *(10.0, 1.0, [1.0, *zeros[1:]], zeros, 9.5, 9.0),
+    )
+    profile = {"driver": "GTiff", "width": 18, "height": 20, "count": 2, "dtype": "float32"}
+    for name, georeference in (("gcps", {"gcps": points, "crs": "EPSG:4326"}), ("rpcs", {})):
+        with rasterio.open(tmp_path / f"{name}.tif", "w", **profile, **georeference) as dataset:
+            dataset.write(values)
+            if name == "rpcs":
+                dataset.rpcs = rpcs
+        window = io.read(tmp_path / f"{name}.tif").window(slice(5, 15), slice(2, 12))
+        io.write(window, tmp_path / f"{name}_window.tif")
+    with rasterio.open(tmp_path / "gcps_window.tif") as dataset:
+        moved = [(p.row, p.col, p.x, p.y) for p in dataset.gcps[0]]
+    assert moved == [(p.row - 5, p.col - 2, p.x, p.y) for p in points]
+    with rasterio.open(tmp_path / "rpcs_window.tif") as dataset:
+        assert (dataset.rpcs.line_off, dataset.rpcs.samp_off) == (5.25, 7.5)
+        assert dataset.rpcs.lat_off == rpcs.lat_off

@@ -128,6 +128,24 @@ def another_hdf5(name: str) -> Callable[[Path], Path]:
     return make
 
 
+def two_enmap_scenes(folder: Path) -> Path:
+    """The second of two; the first in the folder was read in its place."""
+    product = enmap(folder)
+    for path in list(product.iterdir()):
+        path.with_name(path.name.replace("ENMAP01", "ENMAP02")).write_bytes(path.read_bytes())
+    return next(product.glob("ENMAP02*-SPECTRAL_IMAGE.TIF"))
+
+
+def enmap_l1b(folder: Path) -> Path:
+    product = enmap(folder)
+    image = next(product.glob("*-SPECTRAL_IMAGE.TIF"))
+    for detector in ("VNIR", "SWIR"):
+        place = image.with_name(image.name.replace("IMAGE.", f"IMAGE_{detector}."))
+        place.write_bytes(image.read_bytes())
+    image.unlink()
+    return product
+
+
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "emit, half": (cut(emit), "expected an EMIT netCDF file.*truncated.*complete"),
     "emit, no bands group": (
@@ -184,6 +202,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         enmap_with("METADATA.XML", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'),
         "EnMAP metadata in XML",
     ),
+    "enmap, two scenes in a folder": (two_enmap_scenes, "holds 2 EnMAP scenes"),
+    "enmap, an image for each detector": (enmap_l1b, r"\(L1B\).*-SPECTRAL_IMAGE_VNIR\.TIF"),
     "enmap, half an image": (enmap_with("IMAGE.TIF", "II*"), "expected a GeoTIFF"),
     "enmap, half a zip": (half_an_enmap_zip, r"E\.zip: expected an EnMAP product"),
     "another zip": (foreign_zip, r"a\.zip: expected an EnMAP product"),

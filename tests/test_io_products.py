@@ -594,3 +594,37 @@ def test_a_cog_is_one(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(again.values), values)
     assert again.wavelengths is not None and again.nodata == -1
     assert [p.name for p in tmp_path.iterdir()] == ["a.tif"]
+
+
+def test_the_map_of_aviris_by_cf(tmp_path: Path) -> None:
+    path = products.aviris(tmp_path / "x.nc", products.scene(4, 5, 6))
+    expected = io.read(path)
+    with h5py.File(path, "r+") as file:
+        file.move("transverse_mercator", "utm")
+        file["radiance/radiance"].attrs["grid_mapping"] = "utm"
+        file["utm"].attrs["crs_wkt"] = file["utm"].attrs["spatial_ref"]
+        del file["utm"].attrs["spatial_ref"]
+    cube = io.read(path)
+    assert (cube.crs, cube.transform) == (expected.crs, expected.transform)
+    assert cube.crs is not None
+
+
+def test_hidden_files_of_macos_are_no_scene(tmp_path: Path) -> None:
+    product = products.enmap(tmp_path / "E", (products.scene(4, 8, 9) * 1e4).astype("i2"))
+    values = np.asarray(io.read(product).values)
+    for path in list(product.iterdir()):
+        path.with_name(f"._{path.name}").write_bytes(b"Mac OS X")
+    np.testing.assert_array_equal(np.asarray(io.read(product).values), values)
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1.0, "Nanometers"), (1e-3, "Micrometers")])
+def test_a_header_beside_an_image_without_a_unit(tmp_path: Path, factor: float, unit: str) -> None:
+    """The size of the numbers tells the unit; it was taken as nanometres."""
+    image = products.geotiff(tmp_path / "x.tif", products.scene(3, 8, 9).astype("f4"))
+    waves = factor * np.array([450.0, 550.0, 650.0])
+    text = "samples = 9\nlines = 8\nbands = 3\ndata type = 4\ninterleave = tif"
+    listed = ", ".join(map(str, waves))
+    image.with_suffix(".hdr").write_text(f"ENVI\n{text}\nwavelength = {{{listed}}}\n")
+    cube = io.read(image)
+    assert (cube.format, cube.wavelength_units) == ("desis", unit)
+    np.testing.assert_allclose(cube.wavelengths, waves)

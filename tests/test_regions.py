@@ -173,6 +173,25 @@ def test_drawn_masks_mean_what_they_are_given_as(
     np.testing.assert_array_equal(observed, inside if meaning == "observed" else ~inside)
 
 
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "I;16", "RGBA", "white first", "black first"])
+def test_a_picture_means_the_same_however_it_is_stored(tmp_path: Path, mode: str) -> None:
+    """Drawing programs save few colours as numbers of a palette, in any order."""
+    inside = pixels(*PART)
+    picture = Image.fromarray(np.where(inside, 255, 0).astype("u1"))
+    if mode.endswith("first"):
+        numbers = ~inside if mode == "white first" else inside
+        colours = [255] * 3 + [0] * 3 if mode == "white first" else [0] * 3 + [255] * 3
+        picture = Image.fromarray(numbers.astype("u1"), mode="P")
+        picture.putpalette(colours)
+    elif mode == "I;16":
+        picture = Image.fromarray(np.where(inside, 60000, 0).astype("u2"))
+    else:
+        picture = picture.convert(mode)
+    picture.save(tmp_path / "m.png")
+    observed = io.read_mask(tmp_path / "m.png", "observed", (2, *inside.shape))
+    np.testing.assert_array_equal(observed, inside)
+
+
 @pytest.mark.parametrize("suffix", [".shp", ".gpkg"])
 def test_layers_of_other_programs_are_drawn_too(cube: Cube, tmp_path: Path, suffix: str) -> None:
     fiona = pytest.importorskip("fiona", reason="fiona is not installed: GeoJSON and PNG only")

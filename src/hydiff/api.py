@@ -203,6 +203,7 @@ def plan_cube(
     rule.check_numbers(cube)
     mask = regions.grown(mask, request.buffer)
     observed, notes = rule.observed_entries(cube, mask, request.nodata, request.nodata_in)
+    cube = rule.with_nodata(cube, request.nodata, notes)
     suspicions = [] if request.detect else rule.suspected(cube, observed, request.nodata)
     models_noise = request.chosen is None or request.chosen.facts.uses_sigma
     noise_doubts = doubts(request.sigma_y, cube, observed) if models_noise else []
@@ -222,8 +223,7 @@ def plan_cube(
         fill_clouds=request.fill_clouds,
         selection=regions.selection_of(cube, request.region, request.bands),
     )
-    ends = reach.extremes(np.asarray(cube.values), observed)
-    limits = reach.reach_of(cube, *ends, request.clip)
+    limits = reach.reach_of(cube, *reach.extremes(np.asarray(cube.values), observed), request.clip)
     images = request.reference, request.reference_missing
     sources = list(image_choice.sources(*images, cube_and_mask))
     place = image_choice.Place(cube, observed, cube, EVERYWHERE, np.asarray(target.any(axis=0)))
@@ -288,7 +288,7 @@ def execute(
         seed=request.seed,
         seconds=time.perf_counter() - plan.began,
         notes=[
-            *_notes(plan, solution),
+            *_notes(plan, solution, left),
             *(f"{count} filled entries {change}" for change, count in changed.items()),
             *reach.notes(beyond, request.clip),
             *(str(entry["words"]) for entry in references),
@@ -305,10 +305,10 @@ def execute(
     return replace(result, cube=marked(result, request.denoise and bool(noisy.any())))
 
 
-def _notes(plan: CubePlan, solution: Estimate) -> Iterator[str]:
+def _notes(plan: CubePlan, solution: Estimate, left: Mapping[str, int]) -> Iterator[str]:
     """Yield the notes of the plan and the method, and warnings about a recipe from elsewhere."""
-    recipe = plan.request.recipe
-    yield from (*plan.notes, *solution.notes)
+    nodata, recipe = plan.request.nodata, plan.request.recipe
+    yield from (*plan.notes, *solution.notes, *rule.undeclared_note(plan.cube, nodata, left))
     if recipe is not None:
         yield from auto.note_of_origin(recipe, auto.fingerprint(plan.cube, plan.observed))
     if not plan.references and (recipe or {}).get("with_reference"):

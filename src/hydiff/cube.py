@@ -38,6 +38,7 @@ COL_DIMS = ("x", "col", "cols", "sample", "samples", "lon", "longitude", "eastin
 # entries of attrs with one item per band, and those of its entry "geotiff"
 PER_BAND = ("detector", "data gain values", "data offset values", "reflectance scale factor")
 PER_BAND_IN_GEOTIFF = ("scales", "offsets", "units", "colorinterp", "band_tags")
+ENVI_POINTS = ("geo points", "rpc info")  # header entries that refer to the first pixel
 SQUARED = 1e-100  # spans below it and values above its inverse cannot be squared in float64
 WAVELENGTHS = ("wavelength", "wavelengths", "wavelength_nm", "band_wavelength")
 # CF names: `standard_name` or `axis` of a coordinate -> one of the dimension names above
@@ -273,7 +274,7 @@ class Cube:
             mark=None if self.mark is None else self.mark.window(bands, rows, cols),
             glt=None,
             path=None,
-            attrs=_attrs_of(self.attrs, bands, self.bands),
+            attrs=_moved(_attrs_of(self.attrs, bands, self.bands), row0, col0),
         )
 
     def observed(self, nodata: Nodata = None, *, whole: Nodata = None) -> Bools:
@@ -360,7 +361,7 @@ class Cube:
         """Return a DataArray (band, y, x).
 
         A cube made from a DataArray is returned with the dimensions, coordinates and attributes of
-        that DataArray.
+        that DataArray, and with `missing_value` if that declares no nodata value but the cube does.
         """
         need("xarray", "xarray", "to_xarray")
         import xarray
@@ -369,6 +370,9 @@ class Cube:
         like = self.attrs.get("xarray")
         if isinstance(like, xarray.DataArray):
             values = np.asarray(self.values).transpose(_axes_from(like)[1])
+            declared = {"missing_value": like.encoding.get("missing_value"), **like.attrs}
+            if self.nodata is not None and _declared_nodata(declared) is None:
+                marked = {**marked, "missing_value": self.dtype.type(self.nodata)}
             return like.copy(data=values).assign_attrs(marked)
         coords: dict[str, Any] = {"band": np.arange(1, self.bands + 1)}
         per_band = {"wavelength": self.wavelengths, "fwhm": self.fwhm, "good": self.good}
@@ -421,7 +425,7 @@ class Cube:
             crs=crs,
             transform=transform,
             band_names=names,
-            attrs={"xarray": array, **_scaling(attrs, bands)},
+            attrs={"xarray": array, **scaling_by(attrs, bands)},
             mark=None if text is None else parsed(text, attrs.get(RECORD), bands=bands),
         )
 
@@ -669,6 +673,24 @@ def _attrs_of(attrs: Mapping[str, Any], bands: slice, count: int) -> dict[str, A
     return kept
 
 
+def _moved(attrs: Mapping[str, Any], rows: int, cols: int) -> dict[str, Any]:
+    """Return the attributes of a window whose first pixel is (rows, cols): control points and RPCs
+    of a GeoTIFF refer to it; those of an ENVI header are left out."""
+    if rows == cols == 0:
+        return dict(attrs)
+    moved = {key: v for key, v in attrs.items() if key.lower() not in ENVI_POINTS}
+    if isinstance(box := moved.get("geotiff"), Mapping):
+        tags, points = box.get("tags", {}), box.get("gcps")
+        if points:
+            box = {**box, "gcps": [[p[0] - rows, p[1] - cols, *p[2:]] for p in points]}
+        if rpc := tags.get("RPC"):
+            first = (("LINE_OFF", rows), ("SAMP_OFF", cols))
+            offsets = {key: repr(float(rpc[key].split()[0]) - n) for key, n in first if key in rpc}
+            box = {**box, "tags": {**tags, "RPC": {**rpc, **offsets}}}
+        moved["geotiff"] = box
+    return moved
+
+
 def _axes_from(array: xarray.DataArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axis order that moves bands to the front, and the order that moves them back."""
     order = band_order(dim_names(array))
@@ -686,18 +708,25 @@ def _place(
     """
     texts = [c.attrs.get("crs_wkt", c.attrs.get("spatial_ref")) for c in array.coords.values()]
     crs = next((str(text) for text in texts if text is not None), array.attrs.get("crs"))
-    stated = array.attrs.get("transform")
-    rows, cols = (_spaced(array.coords.get(array.dims[i])) for i in order[1:])
+    y, x = (array.coords.get(array.dims[i]) for i in order[1:])
+    return transform_by(y, x, array.attrs.get("transform")), crs
+
+
+def transform_by(y: Any, x: Any, stated: Any) -> tuple[float, ...] | None:
+    """Return the affine transform by the coordinates of rows and columns, which may be None.
+
+    stated: the one among the attributes, returned where the coordinates agree or say nothing.
+    """
+    rows, cols = _spaced(y), _spaced(x)
     if rows is None or cols is None:
-        return stated, crs
+        return None if stated is None else tuple(stated)
     (top, down), (left, right) = rows, cols
     transform = (right, 0.0, left, 0.0, down, top)
-    if stated is not None and np.shape(stated) == (6,) and np.allclose(stated, transform, 1e-9):
-        return stated, crs
-    return transform, crs
+    agrees = np.shape(stated) == (6,) and np.allclose(stated, transform, 1e-9)
+    return tuple(stated) if agrees else transform
 
 
-def _spaced(coordinate: xarray.DataArray | None) -> tuple[float, float] | None:
+def _spaced(coordinate: Any) -> tuple[float, float] | None:
     """Return the outer edge and the step of a coordinate; None unless it is one on a map, evenly
     spaced and not the number of the pixel."""
     if coordinate is None or coordinate.size < 2 or coordinate.dtype.kind not in "iuf":
@@ -728,7 +757,7 @@ def _names(names: Any, bands: int) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names) if listed else None
 
 
-def _scaling(attrs: Mapping[Any, Any], bands: int) -> dict[str, list[float]]:
+def scaling_by(attrs: Mapping[Any, Any], bands: int) -> dict[str, list[float]]:
     """Return the scale and offset of stored values as entries of `Cube.attrs`, if there are any."""
     if not {"scale_factor", "add_offset"} & set(attrs):
         return {}
@@ -779,7 +808,7 @@ def band_axis(dims: Sequence[str]) -> int | None:
     columns.
     """
     names = [name.lower() for name in dims]
-    by_name = [i for i, n in enumerate(names) if n in BAND_DIMS]
+    by_name = [i for i, n in enumerate(names) if n in BAND_DIMS or n.startswith("wavelength")]
     remaining = [i for i, n in enumerate(names) if n not in (*ROW_DIMS, *COL_DIMS)]
     return by_name[0] if by_name else remaining[0] if len(remaining) == 1 else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ from hydiff.errors import BadValue
 if TYPE_CHECKING:
     from hydiff.maths.scoring import Verification
     from hydiff.metrics import Calibration, Scores
+
+SAME = 1.0  # nm by which the wavelengths of a band may differ
 
 
 def score(
@@ -51,6 +54,7 @@ def score(
     from hydiff.io import fill_layers, provenance
 
     cube, reference = io.read(filled, var=var), io.read(truth, var=var)
+    _check_alike(cube, reference, truth)
     features = _features(depth, "depth", 3, cube.shape[0])
     features |= _features(index, "index", 2, cube.shape[0])
     base = provenance.base_of(cube.path or filled)
@@ -76,6 +80,20 @@ def score(
         _print_bars(*bars)
     if scores.unfilled:
         out.print(f"{scores.unfilled:,} entries are still missing in {filled} and were not scored")
+
+
+def _check_alike(cube: Cube, reference: Cube, path: Path) -> None:
+    """Refuse a truth that lies elsewhere on the map, and warn of one with other wavelengths."""
+    from hydiff.io import grids
+    from hydiff.maths.wavelengths import to_nanometres
+
+    # the same CRS has many texts, such as one without a name in an ENVI header
+    grids.check_same(cube, replace(reference, crs=None), path)
+    ours, theirs = (to_nanometres(c.wavelengths, c.wavelength_units) for c in (cube, reference))
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return
+    if (apart := float(np.abs(ours - theirs).max())) > SAME:
+        err.print(f"warning: {path} has other wavelengths, by up to {apart:.4g} nm")
 
 
 def _print_table(scores: Scores, uses: dict[str, dict[str, float | None]]) -> None:

@@ -30,6 +30,7 @@ def simulate(
     """Damage a clean cube: remove entries, add noise.  The mask is written beside it."""
     from hydiff import io
     from hydiff.gaps.simulate import simulate as damage
+    from hydiff.io import provenance
 
     mask_file = output.with_name(output.name + ".missing.npz")
     source = io.read(input, var=var)
@@ -39,7 +40,8 @@ def simulate(
     cube, observed = damage(
         source, mask, missing, noise=noise, seed=seed, nodata=nodata, nodata_in=nodata_in
     )
-    with io.staged(output, overwrite=overwrite, source=source.path) as folder:
+    stale = provenance.stale(io.values_path(cube, output), source.path or input)
+    with io.staged(output, overwrite=overwrite, beside=stale, source=source.path) as folder:
         io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")
     out.print(f"{output}: {share(~observed)} removed ({mask}), nodata {cube.nodata:g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from typing import Any
@@ -158,6 +159,32 @@ def spared_note(whole: Sequence[float], spared: int) -> list[str]:
     return [
         f"{spared:,} entries with the value {names} count as measured: other bands of their pixels "
         "have other values, near enough to it; `nodata_in='any'` would take them as missing"
+    ]
+
+
+def with_nodata(cube: Cube, nodata: Nodata, spared: Sequence[str]) -> Cube:
+    """Return the cube with the user's nodata value as its own, so that a fill of it declares what
+    stays missing.
+
+    This needs a cube that declares nothing itself, and one value that is missing wherever it
+    occurs.  spared: the notes of `spared_note`.
+    """
+    silent = cube.nodata is None and cube.valid is None and cube.missing_rule is None
+    if not silent or spared or len(listed(nodata)) != 1:
+        return cube
+    return replace(cube, nodata=listed(nodata)[0])
+
+
+def undeclared_note(cube: Cube, nodata: Nodata, left: Mapping[str, int]) -> list[str]:
+    """Note on the user's nodata values in entries that stay missing, if the cube does not declare
+    them: whoever reads the fill has to give them again."""
+    values = [v for v in listed(nodata) if v != cube.nodata and not np.isnan(v)]
+    if not left or not values:
+        return []
+    names = ", ".join(f"{v:g}" for v in values)
+    return [
+        f"entries left missing keep their value, and the file does not declare {names} as missing: "
+        "give `nodata=` again when it is read"
     ]
 
 

@@ -39,12 +39,13 @@ def simulate(
         raise BadValue(f"`noise={noise:g}`: expected a share of the cube's range, 0 or more")
     cube = cube.load()
     observed = mask.make_mask(kind, cube.shape, missing, np.random.default_rng(seed))
-    damaged = np.array(cube.values)
+    damaged, lost = np.array(cube.values), ~np.broadcast_to(observed, cube.shape)
     if noise or nodata is not None:
         measured, _ = observed_entries(cube, None, nodata, nodata_in)
         damaged = _noisy(cube, measured, noise, seed, nodata) if noise else damaged
+        lost = lost if nodata is None else lost | ~measured
     gap = _unused_value(cube, damaged)
-    damaged[~np.broadcast_to(observed, cube.shape)] = gap
+    damaged[lost] = gap
     return replace(cube, values=damaged, nodata=gap, path=None), observed
 
 

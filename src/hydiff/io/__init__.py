@@ -22,7 +22,7 @@ from hydiff.flags import MASK
 from hydiff.io import conventions, emit, envi, grids, marks, masks, quality, raster, vectors
 from hydiff.io.geotiff import cloud_optimised
 from hydiff.io.missing import declared
-from hydiff.io.parsing import native, parsing
+from hydiff.io.parsing import check_cube, native, parsing
 from hydiff.io.regular import advice, is_there
 from hydiff.io.sidecar import FIELDS, plain
 from hydiff.io.staging import lines_held, output_file, staged
@@ -62,8 +62,6 @@ FORMATS: dict[str, str] = {
     "npz": "hydiff.io.npz",
     "envi": "hydiff.io.envi",
 }
-LONGEST = 1 << 40  # entries along one axis, at most
-MOST_BANDS = 1_000_000  # sensors have hundreds
 BARE = ("mat", "npz")  # formats of arrays whose axes have no names
 PRODUCTS = ("emit", "aviris", "prisma", "neon", "enmap")  # written only as copies of their source
 FOLDERS = ("zarr", "enmap")  # formats whose cube is a folder, or may be one
@@ -87,7 +85,10 @@ class Format(Protocol):
         """Write a cube from scratch; return the files made, the one with the values first."""
 
     def rewrite(self, source: Path, path: Path, cube: Cube) -> list[Path]:
-        """Copy `source` to `path` and replace the entries that differ from those of `cube`."""
+        """Copy `source` to `path` and replace the entries that differ from those of `cube`.
+
+        If the source declares no nodata value, the copy declares that of the cube.
+        """
 
     def keeps_mark(self, source: Path | None, path: Path) -> bool:
         """Return whether the file that is written states that its cube is filled."""
@@ -121,7 +122,7 @@ def open_as(name: str, path: Path, var: str | None = None, axis: str | None = No
     if axis is not None and name not in BARE:
         raise BadValue(f"{path}: its format says which axis is which; leave `axis=` out")
     cube = _module(name).read(path, var, **({} if axis is None else {"axis": axis}))
-    _check(cube, path)
+    check_cube(cube, path)
     cube = marks.taken(cube)
     return conventions.applied(replace(cube, format=name, path=cube.path or path))
 
@@ -286,33 +287,6 @@ def write_band_mask(
     return [path]
 
 
-def _check(cube: Cube, path: Path) -> None:
-    """Refuse a shape or metadata that no cube can have, whatever the format's library accepts."""
-    if not all(isinstance(n, int | np.integer) and n < LONGEST for n in cube.shape):
-        raise CubeFormatError(
-            f"{path}: (bands, rows, cols) = {cube.shape}, expected whole numbers below {LONGEST}; "
-            "the file is damaged, fetch or write it again"
-        )
-    if 0 in cube.shape:
-        raise CubeFormatError(
-            f"{path}: holds no values: (bands, rows, cols) = {cube.shape}; fetch or write it again"
-        )
-    if cube.bands > MOST_BANDS:
-        raise CubeFormatError(
-            f"{path}: {cube.bands} bands, expected at most {MOST_BANDS}; the file is damaged, or "
-            'its axes are in another order: put "axes": "bands,rows,cols" into its sidecar'
-        )
-    for name in ("wavelength_units", "crs"):
-        if not isinstance(value := getattr(cube, name), str | None):
-            raise CubeFormatError(
-                f"{path}: {name} is {value!r}, expected text; correct or remove it"
-            )
-    if cube.transform is not None and len(cube.transform) != 6:
-        raise CubeFormatError(
-            f"{path}: transform has {len(cube.transform)} numbers, expected 6; correct or remove it"
-        )
-
-
 def _module(name: str) -> Format:
     return cast(Format, importlib.import_module(FORMATS[name]))
 
@@ -376,6 +350,8 @@ def _describes(source: Path, cube: Cube, before: Cube | None) -> bool:
         before = before or read(source, var=cube.attrs.get("array", {}).get("var"))
     except HydiffError:  # the file was replaced by something else
         return False
+    if before.nodata is None and before.valid is None:  # `rewrite` declares it
+        before = replace(before, nodata=cube.nodata)
     return (
         before.format == cube.format
         and before.shape == cube.shape

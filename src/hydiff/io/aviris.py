@@ -19,6 +19,7 @@ SUFFIXES = (".nc",)
 keeps_mark = always
 GROUPS = ("reflectance", "radiance")
 FILL = -9999.0
+MAPPING = "transverse_mercator"  # the usual name of the variable that describes the map
 
 
 def matches(path: Path) -> bool:
@@ -38,14 +39,15 @@ def read(path: Path, var: str | None = None) -> Cube:
         group = file[part.name].parent
         wavelengths = hdf5.numbers(group, "wavelength", part.bands, path)
         units = None if wavelengths is None else group["wavelength"].attrs.get("units", "nm")
-        mapping = getattr(file.get("transverse_mercator"), "attrs", {})
+        stated = str(hdf5.plain(file[part.name].attrs.get("grid_mapping", MAPPING)))
+        mapping = getattr(file.get(stated, file.get(MAPPING)), "attrs", {})
         return hdf5.cube_of(
             *(path, file, [part], part.name),
             wavelengths=wavelengths,
             wavelength_units=None if units is None else str(hdf5.plain(units)),
             fwhm=hdf5.numbers(group, "fwhm", part.bands, path),
             nodata=hdf5.number(file[part.name].attrs, "_FillValue", FILL),
-            crs=hdf5.plain(mapping.get("spatial_ref")),
+            crs=hdf5.plain(mapping.get("spatial_ref", mapping.get("crs_wkt"))),
             transform=maps.from_gdal(hdf5.plain(mapping.get("GeoTransform"))),
             attrs=hdf5.texts(file.attrs) | hdf5.unit(file[part.name]),
         )

@@ -16,6 +16,7 @@ from hydiff.errors import BadValue, CubeFormatError, ShapeMismatch, UnknownName
 Axes = tuple[str, ...]
 
 CUBE = ("bands", "rows", "cols")
+PLANE = ("rows", "cols")  # of an array with two axes
 CUSTOM = ("rows", "cols", "bands")  # the usual order of bare arrays
 FIRST, LAST = "bands first", "bands last"  # of an array with three axes
 # an array in memory is refused if its first two axes look like an image and its last like bands

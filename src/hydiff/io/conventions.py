@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
-from hydiff.io.headers import NOTES, notes
+from hydiff.io.headers import NOTES, SENSOR, notes
 from hydiff.maths.wavelengths import is_stated
 
 OPTICAL = {"Nanometers": (300.0, 2600.0), "Micrometers": (0.3, 2.6)}
@@ -59,9 +59,10 @@ def _of_sensor(cube: Cube) -> Cube:
     if cube.format not in FORMATS or cube.path is None:
         return cube
     for name, (pattern, with_conventions) in SENSORS.items():
-        declared = str(cube.attrs.get("sensor type", "")).lower() == name.lower()
+        declared = str(cube.attrs.get(SENSOR, "")).lower() == name.lower()
         if declared or re.match(pattern, cube.path.name, re.IGNORECASE):
-            return with_conventions(cube)
+            # a copy of another name is then recognised, too
+            return with_conventions(replace(cube, attrs={**cube.attrs, SENSOR: name}))
     return cube
 
 

@@ -39,7 +39,7 @@ def read(path: Path, var: str | None = None) -> Cube:
     return replace(
         cube,
         wavelengths=header.wavelengths,
-        wavelength_units=header.wavelength_units or "Nanometers",
+        wavelength_units=header.wavelength_units,
         fwhm=header.fwhm,
         good=header.good if cube.good is None else cube.good,
         nodata=header.nodata if cube.nodata is None else cube.nodata,

@@ -32,6 +32,7 @@ from hydiff.io.parsing import check_room, damaged, parsing
 SUFFIXES = (".zip",)
 keeps_mark = always
 IMAGE, METADATA = "-SPECTRAL_IMAGE.TIF", "-METADATA.XML"
+HALF = "-SPECTRAL_IMAGE_VNIR.TIF"  # of L1B, which has another one for SWIR
 NOTE = "-HYDIFF_FILLED.JSON"  # the member with the mark of a filled product
 NODATA = -32768.0
 LARGEST_XML = 32 << 20  # bytes
@@ -46,7 +47,13 @@ class Product(NamedTuple):
 
     def member_ending(self, ending: str) -> str | None:
         """Return the first member with this ending in any case; None if there is none."""
-        return next((m for m in self.members if m.upper().endswith(ending.upper())), None)
+        return next(iter(self.members_ending(ending)), None)
+
+    def members_ending(self, ending: str) -> list[str]:
+        """Return the members with this ending in any case, without the hidden ones that macOS puts
+        beside files, ._NAME."""
+        visible = (m for m in self.members if not PurePosixPath(m).name.startswith("."))
+        return [m for m in visible if m.upper().endswith(ending.upper())]
 
     def raster(self, member: str) -> Path:
         """Return the path under which GDAL finds a member."""
@@ -116,6 +123,12 @@ def find_product(path: Path) -> Product | None:
     if not names or any(PurePosixPath(name).name.startswith("DESIS") for name in names):
         return None
     _check_names(product)
+    for ending in (METADATA, IMAGE):
+        if len(scenes := product.members_ending(ending)) > 1:
+            raise CubeFormatError(
+                f"{product.root}: holds {len(scenes)} EnMAP scenes, such as {scenes[0]} and "
+                f"{scenes[1]}, expected one; put the files of each into a folder of its own"
+            )
     return product
 
 
@@ -140,6 +153,11 @@ def read(path: Path, var: str | None = None) -> Cube:
     product = find_product(path)
     metadata = product and product.member_ending(METADATA)
     image = product and product.member_ending(IMAGE)
+    if product is not None and image is None and product.members_ending(HALF):
+        raise CubeFormatError(
+            f"{path}: a product with an image for each detector (L1B), expected L1C or L2A; give "
+            f"one image, such as {product.member_ending(HALF)}, as a GeoTIFF without its metadata"
+        )
     if product is None or metadata is None or image is None:
         absent = METADATA if image else IMAGE
         raise damaged(path, f"expected an EnMAP product with a file *{absent}, found none")

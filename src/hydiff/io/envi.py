@@ -92,6 +92,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     appended = source_header.name == source.name + ".hdr"
     header = _appended(data) if appended else data.with_suffix(".hdr")
     shutil.copyfile(source_header, header)
+    envi_header.declare(header, cube)
     into_header(header, cube.mark)
     order = ORDER[layout.interleave]
 
@@ -157,6 +158,8 @@ def _data_of(header: Path) -> Path:
     suffixes = [*DATA_SUFFIXES, *[s.upper() for s in DATA_SUFFIXES]]
     names = dict.fromkeys(stem.with_name(stem.name + suffix) for suffix in suffixes)
     candidates = [p for p in names if p.is_file() and p != header]
+    if len(candidates) > 1:  # without those that have a header of their own
+        candidates = [p for p in candidates if _appended(p) == header or not _appended(p).is_file()]
     if not candidates:
         raise CubeFormatError(
             f"{header}: the data file of this ENVI header is missing; expected {stem.name} "
@@ -164,8 +167,10 @@ def _data_of(header: Path) -> Path:
         )
     if len(candidates) == 1:
         return candidates[0]
-    nbytes = layout_of(parse(header), header).nbytes
-    return next((p for p in candidates if p.stat().st_size == nbytes), candidates[0])
+    layout = layout_of(parse(header), header)
+    fitting = [p for p in candidates if p.stat().st_size == layout.nbytes]
+    named = [p for p in fitting if _interleave_of(p) == layout.interleave]
+    return next(iter((*named, *fitting, *candidates)))
 
 
 def data_name(cube: Cube, path: Path) -> Path:

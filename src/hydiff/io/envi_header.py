@@ -7,6 +7,7 @@ between `map info` and a coordinate reference system.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,18 @@ import numpy as np
 from hydiff.cube import Array, Cube, Floats, named_wavelengths
 from hydiff.errors import CubeFormatError
 from hydiff.io.gdal import create_envi, gdal
-from hydiff.io.headers import FACTOR, NOTES, SCALING, Entry, canonical, carried, number, scaling
+from hydiff.io.headers import (
+    FACTOR,
+    NOTES,
+    SCALING,
+    SENSOR,
+    Entry,
+    canonical,
+    carried,
+    number,
+    scaling,
+    with_lines,
+)
 from hydiff.io.maps import crs_of, is_definition
 from hydiff.io.parsing import check_count, native, parsing
 
@@ -28,6 +40,7 @@ CODES = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5}
 CODES |= {"uint16": 12, "uint32": 13, "int64": 14, "uint64": 15}
 COMMENTS = "comments"  # key, in the attribute "envi", of header lines that begin with a semicolon
 WKT = "coordinate system string"
+SENSOR_LINE = re.compile(rb"^[ \t]*sensor type[ \t]*=[^\n]*\n?", re.IGNORECASE | re.MULTILINE)
 GEOREFERENCE = ("map info", "projection info", WKT)
 
 Header = dict[str, Entry]
@@ -139,9 +152,6 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
     keys = {key.lower(): value for key, value in header.items()}
     bands = values.shape[0]
     good = _floats(keys, "bbl", bands, path)
-    nodata = keys.get("data ignore value")
-    with parsing(path, "a number under `data ignore value`", "correct the header"):
-        nodata_value = None if nodata is None else float(str(nodata))
     names = _list(keys, "band names", bands, path)
     wavelengths, units = _floats(keys, "wavelength", bands, path), keys.get("wavelength units")
     notes = {}
@@ -155,7 +165,7 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
         wavelength_units=None if units is None else str(units),
         fwhm=_floats(keys, "fwhm", bands, path),
         good=None if good is None else good != 0,
-        nodata=nodata_value,
+        nodata=_nodata(keys, path),
         crs=crs,
         transform=transform,
         band_names=None if names is None else tuple(names),
@@ -163,12 +173,25 @@ def describe(header: Header, path: Path, values: Array) -> Cube:
     )
 
 
+def _nodata(keys: Header, path: Path) -> float | None:
+    """Return the nodata value, which some programs write as a list of one; None without one."""
+    value = keys.get("data ignore value")
+    text = value[0] if isinstance(value, list) and len(value) == 1 else value
+    with parsing(path, "a number under `data ignore value`", "correct the header"):
+        return None if text is None else float(str(text))
+
+
 def _list(keys: Header, key: str, bands: int, path: Path) -> list[str] | None:
-    """Return an entry as a list of texts, one per band; None if it is absent."""
+    """Return an entry as a list of texts, one per band; None if it is absent.
+
+    Some programs write a comma behind the last item, too.
+    """
     if key not in keys:
         return None
     value = keys[key]
-    items = [value] if isinstance(value, str) else value
+    items = [value] if isinstance(value, str) else list(value)
+    if len(items) == bands + 1 and not items[-1].strip():
+        items.pop()
     check_count(len(items), bands, f"under `{key}`", path)
     return items
 
@@ -233,6 +256,21 @@ def write_header(path: Path, header: Header, comments: Sequence[str] = ()) -> No
     if comments:
         first, rest = path.read_text(encoding="utf-8").split("\n", 1)
         path.write_text("\n".join([first, *comments, rest]), encoding="utf-8")
+
+
+def declare(path: Path, cube: Cube) -> None:
+    """Add to a header what it does not state, but the reader assumed: the nodata value, and the
+    sensor whose conventions say what is missing.  All else stays as it is."""
+    stated, text = {key.lower(): value for key, value in parse(path).items()}, path.read_bytes()
+    lines = []
+    if cube.nodata is not None and "data ignore value" not in stated:
+        lines.append(f"data ignore value = {number(cube.nodata)}")
+    sensor = None if cube.missing_rule is None else cube.attrs.get(SENSOR)
+    if sensor not in (None, stated.get(SENSOR)):
+        text = SENSOR_LINE.sub(b"", text)
+        lines.append(f"{SENSOR} = {sensor}")
+    if lines:
+        path.write_bytes(with_lines(text, lines))
 
 
 # --- georeference: GDAL translates ENVI's projections ---------------------------------------------

@@ -19,7 +19,7 @@ from hydiff.io import geotiff_masks as layers
 from hydiff.io.blocks import Block, blocks, differs
 from hydiff.io.gdal import create, open_alone, open_described, structure
 from hydiff.io.geotiff_masks import Validity, plane, validity, window
-from hydiff.io.geotiff_tags import carry, described_fields, fits, restore
+from hydiff.io.geotiff_tags import carry, declare, described_fields, fits, restore
 from hydiff.io.maps import crs_of
 from hydiff.io.marks import always, tag
 from hydiff.io.parsing import INTEGERS, check_dtype, check_real, native, parsing
@@ -41,6 +41,12 @@ def matches(path: Path) -> bool:
 def read(path: Path, var: str | None = None) -> Cube:
     """Open a GeoTIFF; values stay on disk, and each window opens the file, reads, and closes it."""
     with parsing(path, "a GeoTIFF"):
+        if (count := tiff.planes(structure(path))) > 1:
+            raise CubeFormatError(
+                f"{path}: {count} images of one band each, expected one image with all bands, "
+                "since GDAL reads only the first; in Python, give the array: "
+                "hydiff.fill(tifffile.imread(path))"
+            )
         return _read(path)
 
 
@@ -76,6 +82,7 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         layer = validity(source, described)
         bands, pixels = _replace(dataset, cube)
         carry(described, dataset)
+        declare(dataset, cube)
         if cube.mark is not None:
             tag(dataset, cube.mark)
         layer = layer.after(source, cube, pixels)

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from hydiff.cube import Cube, Floats, named_wavelengths, representable
-from hydiff.io.headers import NOTES, canonical, entries, from_text, number, scaling, to_text, unit
+from hydiff.io.headers import (
+    NOTES,
+    SENSOR,
+    canonical,
+    entries,
+    from_text,
+    number,
+    scaling,
+    to_text,
+    unit,
+)
 
 # Namespaces that GDAL derives from the layout of a file.
 MADE_UP = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS")
@@ -179,6 +189,15 @@ def fits(nodata: float, dtype: np.dtype[Any]) -> bool:
     if dtype.kind != "f":
         return representable(nodata, dtype)
     return not np.isfinite(nodata) or abs(nodata) <= np.finfo(dtype).max
+
+
+def declare(dataset: Any, cube: Cube) -> None:
+    """Add to a copy of an image what that does not state, but the reader assumed: the nodata value,
+    and the sensor whose conventions say what is missing."""
+    if cube.missing_rule is not None and SENSOR in cube.attrs:
+        _tag(dataset, 0, "ENVI", {SENSOR: cube.attrs[SENSOR]})
+    if dataset.nodata is None and cube.nodata is not None and fits(cube.nodata, cube.dtype):
+        dataset.nodata = cube.nodata
 
 
 def restore(dataset: Any, cube: Cube) -> None:

@@ -38,6 +38,12 @@ def shift(cube: Cube, other: Cube, path: Path) -> tuple[int, int] | None:
     return None if offset == (0, 0) and other.shape[1:] == cube.shape[1:] else offset
 
 
+def check_same(cube: Cube, other: Cube, path: Path) -> None:
+    """Raise ShapeMismatch if two cubes of one shape lie on different places of a map."""
+    if cube.shape[1:] == other.shape[1:] and (at := shift(cube, other, path)) is not None:
+        raise _apart(path, f"it lies {at[0]} rows and {at[1]} columns away")
+
+
 def moved(
     observed: Bools,
     at: tuple[int, int],

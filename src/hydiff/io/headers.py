@@ -6,7 +6,7 @@ the entries of a single format ("geotiff", "array", "sidecar") and is left to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Layout of the values: each file that is written has its own.
@@ -19,6 +19,7 @@ FIELDS |= {"map info", "projection info", "coordinate system string"}
 SCALING = ("data gain values", "data offset values")  # physical value = gain · stored + offset
 FACTOR = "reflectance scale factor"  # the same as a gain of 1 / factor, for all bands
 UNITS = ("units", "data units")  # entries that name the unit of the values
+SENSOR = "sensor type"  # whose conventions may say what is missing, see `io.conventions`
 NOTES = "hydiff notes"  # a mapping: field -> assumption that the reader made
 
 Entry = str | list[str]
@@ -121,3 +122,10 @@ def _per_band(listed: Any, bands: int) -> list[float] | None:
     if len(set(numbers)) == 1:
         return numbers[:1] * bands
     return numbers if len(numbers) == bands else None
+
+
+def with_lines(text: bytes, lines: Sequence[str]) -> bytes:
+    """Return the text of a header with lines added at its end."""
+    end = b"\r\n" if b"\r\n" in text else b"\n"
+    start = text if text.endswith(b"\n") else text + end
+    return start + b"".join(line.encode("ascii", "replace") + end for line in lines)

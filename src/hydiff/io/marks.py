@@ -18,7 +18,7 @@ import numpy as np
 from hydiff.cube import Array, Cube, Lazy
 from hydiff.flags import FILLED as FILLED_BIT
 from hydiff.flags import LAYERS, attributes
-from hydiff.io.headers import FACTOR, canonical
+from hydiff.io.headers import FACTOR, canonical, with_lines
 from hydiff.io.versions import versions
 from hydiff.mark import FILLED, MOST_SHARES, RECORD, Mark, now, of_fill, parsed
 from hydiff.result import Result
@@ -176,7 +176,6 @@ def into_header(path: Path, mark: Mark | None) -> None:
     if mark is None:
         return
     text = OWN_LINES.sub(b"", path.read_bytes())
-    end = b"\r\n" if b"\r\n" in text else b"\n"
     lines = [f"{KEY} = {mark.text}"]
     if mark.by_band is not None and len(mark.by_band) <= MOST_SHARES:
         lines.append(f"{SHARES} = {{{', '.join(f'{share:.6g}' for share in mark.by_band)}}}")
@@ -184,9 +183,7 @@ def into_header(path: Path, mark: Mark | None) -> None:
         lines.insert(0, f"description = {{{PREFIX} cube}}")
     elif not text[title.end() :].lower().startswith(PREFIX.lower().encode()):
         text = text[: title.end()] + f"{PREFIX} ".encode() + text[title.end() :]
-    start = text if text.endswith(b"\n") else text + end
-    added = (line.encode("ascii", "replace") + end for line in lines)
-    path.write_bytes(start + b"".join(added))
+    path.write_bytes(with_lines(text, lines))
 
 
 # --- layers in the file of the cube ---------------------------------------------------------------

@@ -73,11 +73,12 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     Every other variable stays, and so do the version and, in 7.3, chunks and attributes.
     """
     _rewrite_hdf5(source, path, cube) if _is_hdf5(source) else _rewrite_v5(source, path, cube)
-    side = sidecar.sidecar_of(source)
-    if not side.is_file():
-        return [path]
-    shutil.copyfile(side, sidecar.sidecar_of(path))
-    return [path, sidecar.sidecar_of(path)]
+    side, new_side = sidecar.sidecar_of(source), sidecar.sidecar_of(path)
+    if side.is_file():
+        shutil.copyfile(side, new_side)
+    if cube.nodata is not None and read(source, cube.attrs["array"]["var"]).nodata is None:
+        sidecar.declare(path, cube.nodata)
+    return [path, *([new_side] if new_side.is_file() else [])]
 
 
 def _is_hdf5(path: Path) -> bool:
@@ -107,7 +108,7 @@ def _entries(inside: str | None, path: Path) -> dict[str, Any]:
     """Return the metadata of the sidecar, updated by the text `inside` the file, which is never
     out of date."""
     embedded = {} if inside is None or not inside.startswith("{") else sidecar.parse(inside, path)
-    return {**sidecar.load(path), **embedded}
+    return {**sidecar.load(path), **{k: v for k, v in embedded.items() if v is not None}}
 
 
 # --- version 5 ------------------------------------------------------------------------------------

@@ -69,6 +69,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
     if not side.exists():  # a sidecar of another file at `path` would be wrong
         return [path, _write_sidecar(cube, axes, path)]
     shutil.copyfile(side, sidecar.sidecar_of(path))
+    if cube.nodata is not None and sidecar.load(path).get("nodata") is None:
+        sidecar.declare(path, cube.nodata)
     if cube.mark is not None:
         sidecar.mark(path, cube.mark)
     return [path, sidecar.sidecar_of(path)]

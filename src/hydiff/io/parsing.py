@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError, HydiffError, cannot_import, is_no_memory
 
 ASSUMED_MEMORY = 8e9  # bytes, on systems that do not say what they have
 LARGEST_CHUNK = 512 << 20  # bytes
+LONGEST = 1 << 40  # entries along one axis of a cube, at most
+MOST_BANDS = 1_000_000  # sensors have hundreds
 INTEGERS = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u"))
 
 
@@ -109,4 +112,31 @@ def check_dtype(dtype: np.dtype[Any], allowed: tuple[str, ...], format_name: str
         raise CubeFormatError(
             f"{format_name} cannot hold {dtype.name} values, only {', '.join(allowed)}; "
             "convert the values first, or write .npy, which holds any of them"
+        )
+
+
+def check_cube(cube: Cube, path: Path) -> None:
+    """Refuse a shape or metadata that no cube can have, whatever the format's library accepts."""
+    if not all(isinstance(n, int | np.integer) and n < LONGEST for n in cube.shape):
+        raise CubeFormatError(
+            f"{path}: (bands, rows, cols) = {cube.shape}, expected whole numbers below {LONGEST}; "
+            "the file is damaged, fetch or write it again"
+        )
+    if 0 in cube.shape:
+        raise CubeFormatError(
+            f"{path}: holds no values: (bands, rows, cols) = {cube.shape}; fetch or write it again"
+        )
+    if cube.bands > MOST_BANDS:
+        raise CubeFormatError(
+            f"{path}: {cube.bands} bands, expected at most {MOST_BANDS}; the file is damaged, or "
+            'its axes are in another order: put "axes": "bands,rows,cols" into its sidecar'
+        )
+    for name in ("wavelength_units", "crs"):
+        if not isinstance(value := getattr(cube, name), str | None):
+            raise CubeFormatError(
+                f"{path}: {name} is {value!r}, expected text; correct or remove it"
+            )
+    if cube.transform is not None and len(cube.transform) != 6:
+        raise CubeFormatError(
+            f"{path}: transform has {len(cube.transform)} numbers, expected 6; correct or remove it"
         )

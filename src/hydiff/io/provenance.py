@@ -57,6 +57,12 @@ def beside(path: Path) -> list[Path]:
     return [*_described(path), *earlier, *sample_files.existing(path)]
 
 
+def stale(path: Path, source: Path) -> list[Path]:
+    """Return the companions of an earlier fill at `path`, which say nothing about what replaces it:
+    another cube, made from the file `source`."""
+    return [] if io.staging.same(path, source) else [p for p in beside(path) if exists(p)]
+
+
 def _described(path: Path) -> list[Path]:
     """Return the companions that a fill at this path may have; not all of them need to exist."""
     return [*fill_layers.possible(path), *(name(path) for name in NOTES)]

@@ -47,8 +47,22 @@ def mark(path: Path, mark: Mark) -> None:
     entries = load(path)
     attrs = entries.get("attrs")
     entries["attrs"] = {**(attrs if isinstance(attrs, dict) else {}), **mark.attributes}
-    # a NaN in an existing sidecar is written back, although it is not valid JSON
+    _put(path, entries)
+
+
+def declare(path: Path, nodata: float) -> None:
+    """Add a nodata value to the sidecar of a file, which may not exist yet."""
+    _put(path, {**load(path), "nodata": _finite(nodata)})
+
+
+def _put(path: Path, entries: Mapping[str, Any]) -> None:
+    """Write the sidecar of a file; a NaN in an existing one is kept, although it is no JSON."""
     sidecar_of(path).write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+
+
+def _finite(value: float) -> float | str:
+    """Return a number as JSON can hold it: NaN and Inf as text."""
+    return value if math.isfinite(value) else str(value)
 
 
 def parse(text: str | bytes, path: Path) -> dict[str, Any]:
@@ -70,8 +84,7 @@ def as_json(cube: Cube, axes: tuple[str, ...]) -> dict[str, Any]:
         "wavelength_units": cube.wavelength_units,
         "fwhm": plain(cube.fwhm),
         "good": good,
-        # JSON has no NaN
-        "nodata": nodata if nodata is None or math.isfinite(nodata) else str(nodata),
+        "nodata": None if nodata is None else _finite(nodata),
         "crs": cube.crs,
         "transform": plain(cube.transform),
         "band_names": plain(cube.band_names),

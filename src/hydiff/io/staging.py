@@ -38,6 +38,8 @@ REASONS = {
 # Files that GDAL keeps beside a raster and reads together with it: statistics, a mask, overviews.
 # Those of a file that is replaced would be wrong for the new one.
 COMPANIONS = (".aux.xml", ".msk", ".ovr")
+# files that no ENVI header describes, so that one of their name belongs to another file
+HEADERLESS = (".npy", ".npz", ".mat", ".nc", ".he5", ".h5", ".zarr", ".zip")
 STDERR = 2
 FLUSH_EVERY = 1.0  # seconds
 _holding = threading.Lock()
@@ -219,7 +221,13 @@ def partners(path: Path, format: str) -> list[Path]:
 
 def read_with(source: Path) -> list[Path]:
     """Return a file and the files that may be read with it; a GeoTIFF may have an ENVI header."""
-    return [source, *partners(source, "envi"), *partners(source, "npz")]
+    from hydiff.io import desis
+
+    described = source.suffix.lower() not in HEADERLESS
+    if is_tiff(source):
+        described = desis.matches(source)
+    headers = partners(source, "envi") if described else []
+    return [source, *headers, *partners(source, "npz")]
 
 
 def is_product(folder: Path) -> bool:

@@ -29,7 +29,9 @@ GDAL_METADATA = 42112
 OFFSETS = {273: 279, 324: 325}  # strips and tiles: the tag of their offsets -> that of their sizes
 SUB_PAGES = (330, 34665, 34853, 40965)  # tags that hold offsets of further pages
 UNMOVABLE = (512, 513, 519, 520, 521)  # of old JPEG: offsets that are not lists of strips
-MASK = 4  # bit of SUBFILE: the page is a mask
+REDUCED, MASK = 1, 4  # bits of SUBFILE: the page is an overview, or a mask
+DESCRIPTION = 270
+IMAGEJ = re.compile(r"ImageJ=.*?^images=(\d+)", re.DOTALL | re.MULTILINE)
 MOST_PAGES = 65535
 MOST_TIMES = 4  # limit of the bytes of all tags, in multiples of the size of the file
 PIECE = 16 << 20  # bytes that are copied at once
@@ -71,6 +73,22 @@ class Tiff(NamedTuple):
             for tag, entry in page.entries:
                 if tag == GDAL_METADATA:
                     yield _text(entry, self.order)
+
+
+def planes(file: Tiff) -> int:
+    """Return the number of images of one size that a file holds one to a page, or, as ImageJ writes
+    large ones, one after the other below a single page; 1 if its first page has several bands."""
+    if file.first(SAMPLES, 1) > 1:
+        return 1
+    sizes = [
+        (file.first(WIDTH, page=i), file.first(HEIGHT, page=i))
+        for i in range(len(file.pages))
+        if not file.first(SUBFILE, page=i) & (REDUCED | MASK)
+    ]
+    texts = (_text(e, file.order) for tag, e in file.pages[0].entries if tag == DESCRIPTION)
+    listed = [int(found[1]) for text in texts if (found := IMAGEJ.match(text))]
+    first = file.first(WIDTH), file.first(HEIGHT)
+    return max(1, sizes.count(first), *listed)
 
 
 def is_tiff(path: Path) -> bool:

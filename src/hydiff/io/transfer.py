@@ -63,7 +63,8 @@ def convert(
     layers = {name: with_band_names(layer) for name, layer in layers.items()}
     if (target := io.format_for(cube, path)) != cube.format:
         cube = with_band_names(cube, plain=target == "envi")
-    with io.staged(path, overwrite=overwrite, source=original) as folder:
+    stale = provenance.stale(io.values_path(cube, path), original)
+    with io.staged(path, overwrite=overwrite, beside=stale, source=original) as folder:
         files = io.write_into(cube, folder / path.name)
         if cog:
             io.cloud_optimised(files[0])

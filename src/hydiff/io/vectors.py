@@ -7,7 +7,7 @@ member `crs` names another system, as older programs write it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,16 @@ def _picture(path: Path) -> Bools:
                 f"{LARGEST_PICTURE}; cut it into parts"
             )
         colours = [1] if dataset.count < 3 else [1, 2, 3]
-        return np.asarray((dataset.read(colours) != 0).any(axis=0))
+        values = dataset.read(colours)
+        if dataset.colorinterp[0].name == "palette":  # values are numbers of colours
+            values = _lit(dataset.colormap(1))[values]
+        return np.asarray((values != 0).any(axis=0))
+
+
+def _lit(palette: Mapping[int, Sequence[int]]) -> Bools:
+    """(256,) True for the numbers of a palette whose colour (red, green, blue, alpha) is not black;
+    a number that it lacks is black."""
+    return np.array([any(palette.get(number, ())[:3]) for number in range(256)])
 
 
 def _on_map(path: Path, cube: Cube | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:

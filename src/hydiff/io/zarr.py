@@ -7,7 +7,6 @@ Missing floats are NaN, the fill value; integers keep their nodata value as `_Fi
 from __future__ import annotations
 
 import asyncio
-import base64
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, band_order, representable
+from hydiff.cube import WAVELENGTHS, Array, Cube, Lazy, representable
 from hydiff.io import axes as ax
-from hydiff.io import maps, marks, variables
+from hydiff.io import cf, marks, variables
 from hydiff.io.blocks import chunk_blocks, differs
 from hydiff.io.headers import SCALING, carried, number, scaling
 from hydiff.io.parsing import INTEGERS, check_chunk, check_dtype, check_real, native, parsing
@@ -49,23 +48,24 @@ def read(path: Path, var: str | None = None) -> Cube:
         shapes = {k: a.shape for k, a in arrays.items() if a.dtype.kind in "biuf" and k in cubes}
         name = variables.choose(shapes, var, path)
         array = arrays[name]
-        axes = _axes(array, path)
+        axes = cf.axes_of(array, path)
         check_real(array.dtype, path)
         check_chunk(array.chunks, array.dtype, path)
         bands = ax.cube_shape(array.shape, axes)[0]
-        band_dim = _dims(array)[axes.index("bands")] if _dims(array) and "bands" in axes else None
+        dims = cf.dims_of(array)
+        band_dim = dims[axes.index("bands")] if dims and "bands" in axes else None
         band_arrays = {
             key: other
             for key, other in arrays.items()
-            if band_dim and _dims(other) == (band_dim,) and other.shape == (bands,)
+            if band_dim and cf.dims_of(other) == (band_dim,) and other.shape == (bands,)
             if other.dtype.kind in "biuf"  # arrays of objects have decoders of their own
         }
         attrs = marks.unlinked(dict(array.attrs))
         wavelengths = _first(band_arrays, WAVELENGTHS)
-        crs, transform = _map(arrays, attrs)
+        crs, transform = cf.place_of(arrays, array, axes)
         good = _first(band_arrays, ("good", "good_wavelengths", "bbl"))
         names = attrs.pop("band_names", None)
-        handled = ("coordinates", "grid_mapping", "nodata", "_FillValue", "_ARRAY_DIMENSIONS")
+        handled = ("coordinates", "grid_mapping", *cf.NODATA, "_ARRAY_DIMENSIONS")
         return Cube(
             values=Lazy(
                 ax.cube_shape(array.shape, axes),
@@ -79,13 +79,14 @@ def read(path: Path, var: str | None = None) -> Cube:
             else attrs.pop("wavelength_units", wavelengths.attrs.get("units")),
             fwhm=_floats(_first(band_arrays, ("fwhm",))),
             good=None if good is None else np.asarray(good[...]) != 0,
-            nodata=_nodata(array),
+            nodata=cf.nodata_of(array),
             crs=crs,
             transform=transform,
             band_names=None if names is None else tuple(str(name) for name in names),
             mark=_marked(path, arrays, name, axes),
             attrs={
                 **_scalars(arrays, attrs),
+                **cf.scaling_of(array, bands),
                 **{k: v for k, v in attrs.items() if k not in handled and v is not None},
                 "array": {"var": name, "axes": ",".join(axes)},
             },
@@ -122,7 +123,7 @@ def read_samples(path: Path) -> Iterator[Array]:
     check_tree(path)
     with parsing(path, "samples in a Zarr store", "fill again"):
         arrays = _arrays(path).values()
-        array = next(a for a in arrays if len(a.shape) == 4 and _dims(a) == ("sample", *DIMS))
+        array = next(a for a in arrays if len(a.shape) == 4 and cf.dims_of(a) == ("sample", *DIMS))
         check_real(array.dtype, path)
         check_chunk(array.chunks, array.dtype, path)
     for i in range(array.shape[0]):
@@ -142,7 +143,8 @@ def _created(cube: Cube, path: Path, lead: tuple[int, ...] = ()) -> Any:
     floats = cube.dtype.kind == "f"
     group = zarr.create_group(path, zarr_format=3)
     coordinates = variables.coordinates(cube)
-    attrs: dict[str, Any] = {**carried(cube.attrs), "coordinates": " ".join(coordinates)}
+    attrs: dict[str, Any] = cf.without_codes(carried(cube.attrs), cube.attrs)
+    attrs["coordinates"] = " ".join(coordinates)
     if (scale := scaling(cube.attrs, cube.bands)) is not None:
         attrs |= zip(SCALING, ([number(x) for x in values] for values in scale), strict=True)
     if cube.crs is not None:
@@ -190,6 +192,8 @@ def rewrite(source: Path, path: Path, cube: Cube) -> list[Path]:
         new, inside = np.asarray(cube.values[block]), ax.stored_block(axes, block)
         if differs(ax.as_cube(np.asarray(array[inside]), axes), new).any():
             _put(array, inside, ax.as_stored(new, axes))
+    if cf.nodata_of(array) is None and cube.nodata is not None:
+        array.attrs["missing_value"] = cube.dtype.type(cube.nodata).item()  # which xarray decodes
     _write_mark(path, array, cube, axes)
     return [path]
 
@@ -237,21 +241,6 @@ def _arrays(path: Path, mode: Literal["r", "r+"] = "r") -> dict[str, Any]:
         return {"": store} if isinstance(store, zarr.Array) else dict(store.arrays())
 
 
-def _dims(array: Any) -> tuple[str, ...]:
-    """Return the names of the axes of an array; version 2 keeps them among the attributes."""
-    names = getattr(array.metadata, "dimension_names", None)
-    return tuple(names or array.attrs.get("_ARRAY_DIMENSIONS") or ())
-
-
-def _axes(array: Any, path: Path) -> ax.Axes:
-    """Return the axes in stored order: by their names, else by the rule for bare arrays."""
-    dims = _dims(array)
-    if len(dims) != 3:
-        return ax.resolve(array.shape, None, path)
-    names = dict(zip(band_order(dims), ax.CUBE, strict=True))
-    return tuple(names[i] for i in range(3))
-
-
 def _window(path: Path, name: str, axes: ax.Axes, *block: slice) -> Array:
     bands, rows, cols = block
     inside = ax.stored_block(axes, (bands, rows, cols))
@@ -275,26 +264,6 @@ def _scalars(arrays: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, s
         if array.shape == () and name != attrs.get("grid_mapping", variables.MAPPING)
     }
     return {name: text for name, text in found.items() if text is not None}
-
-
-def _nodata(array: Any) -> float | None:
-    """Return `nodata`, else CF's `_FillValue`: xarray writes it as the base64 of a double, or, in
-    version 2, as the fill value, which other writers set to any number."""
-    filler = array.fill_value if _version(array) == 2 and _dims(array) else None
-    value = array.attrs.get("nodata", array.attrs.get("_FillValue", filler))
-    if isinstance(value, str):
-        with parsing(Path("_FillValue"), "a number or the base64 of one"):
-            value = np.frombuffer(base64.b64decode(value), "<f8")[0]
-    return None if value is None or np.isnan(float(value)) else float(value)
-
-
-def _map(
-    arrays: Mapping[str, Any], attrs: Mapping[str, Any]
-) -> tuple[str | None, tuple[float, ...] | None]:
-    """Return CRS and transform from rioxarray's variable with `crs_wkt` and `GeoTransform`."""
-    mapping = arrays.get(str(attrs.get("grid_mapping", variables.MAPPING)))
-    attributes = {} if mapping is None else mapping.attrs
-    return attributes.get("crs_wkt"), maps.from_gdal(str(attributes.get("GeoTransform", "")))
 
 
 def _marked(path: Path, arrays: Mapping[str, Any], name: str, axes: ax.Axes) -> Mark | None:
@@ -360,7 +329,7 @@ def _unlink(group: Any, array: Any) -> None:
 def _layer(group: Any, array: Any, name: str) -> Any:
     """Create an empty array for a layer, with the axes and chunks of the cube, and link to it."""
     label, dtype, version = array.basename + marks.SUFFIX[name], marks.TYPES[name], _version(array)
-    attributes, dims = plain(marks.about(name, array.attrs)), list(_dims(array)) or None
+    attributes, dims = plain(marks.about(name, array.attrs)), list(cf.dims_of(array)) or None
     attributes |= {"_ARRAY_DIMENSIONS": dims} if version == 2 and dims else {}
     array.attrs["ancillary_variables"] = marks.linked(
         array.attrs.get("ancillary_variables", ""), label

@@ -108,6 +108,7 @@ def lay_out(
     """
     rule.check_numbers(cube)
     scanned = scan(cube, mask, request, work)
+    cube = rule.with_nodata(cube, request.nodata, scanned.notes)
     target, width, left = aims(cube, scanned.observed, scanned.withheld, request, work)
     cuts, planned = _planned(cube, request, width, limits)
     most_processes = at_once(request, cube.bands, planned, limits.memory)

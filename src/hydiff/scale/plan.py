@@ -17,7 +17,7 @@ from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue, OutputError, UnknownName
 from hydiff.flags import MASK
 from hydiff.gaps import regions
-from hydiff.io import enmap, provenance, typed, uncertainty
+from hydiff.io import enmap, headers, provenance, typed, uncertainty
 from hydiff.io.versions import versions
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.reference.image_choice import files_of
@@ -106,6 +106,8 @@ def make_plan(
         return replace(plan, finished=record)
     places = _places(cube, name)
     _check_output(plan, name, places)
+    if guess := headers.notes(cube.attrs).get("axes"):
+        say(f"warning: axes {guess}")
     plan = replace(plan, in_place=any(io.staging.same(plan.source, place) for place in places))
     if by_tiles or wanted(cube, request, limits):
         _refuse_by_tiles(request, band_mask)
