@@ -130,6 +130,18 @@ def test_what_lies_elsewhere_is_refused_wherever_it_is_given():
             call()
 
 
+def test_coordinates_may_differ_by_rounding():
+    """Those of a file are computed from its map, others were added up."""
+    array, lost = square()
+    moved = array.assign_coords(x=array.x * (1 + 1e-9), y=array.y - 0.1)
+    assert metrics.score(array, moved).everywhere["nrmse"] == 0
+    assert hydiff.fill(moved, missing=lost, method="linear").filled.any()
+    with pytest.raises(ShapeMismatch, match="same coordinates along y"):
+        metrics.score(array, array.assign_coords(y=array.y - 1))
+    with pytest.raises(ShapeMismatch, match=r"same coordinates along x \(12 and 11\)"):
+        hydiff.fill(array, missing=lost.isel(x=slice(1, None)), method="linear")
+
+
 def test_a_dataset_has_the_bad_bands_and_wavelengths_that_it_names(damaged):
     """Also for `hydiff.fill`, which finds the cube of a Dataset that was filled before."""
     array = data_array(damaged).drop_vars("wavelength").rename(wavelength="band")
