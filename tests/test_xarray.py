@@ -107,9 +107,14 @@ def test_a_mask_with_named_dimensions_means_the_same_in_any_order():
     estimate = array + lost
     scores = [metrics.score(estimate, array, m) for m in (lost.values, lost.T, cube, cube.values)]
     assert scores[0].missing["nrmse"] == scores[1].missing["nrmse"] == scores[2].missing["nrmse"]
-    assert scores[3].missing["nrmse"] < scores[0].missing["nrmse"]  # without names: by its order
+    assert scores[3].missing["nrmse"] < scores[0].missing["nrmse"]  # without names: bands first
     as_laid = hydiff.fill(array, missing=cube.transpose(*array.dims).values, method="linear")
     np.testing.assert_array_equal(as_laid.filled[3], lost.values)
+    ours = array.hydiff.fill(missing=cube.transpose(*array.dims).values, method="linear")
+    np.testing.assert_array_equal(ours.filled.sel(band=3), lost)
+    again = metrics.score(as_laid.cube, array, as_laid.filled)  # as of any cube: bands first
+    expected = metrics.score(as_laid.cube, array, lost).missing
+    assert again.missing["nrmse"] == expected["nrmse"] > 0
     found = hydiff.propagate(as_laid, "b3", over=lost.T)
     assert found.value[0] == pytest.approx(as_laid.values[3][lost.values].mean())
 

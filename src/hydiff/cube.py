@@ -462,8 +462,8 @@ def as_mask(mask: Any, cube: Cube, name: str = "mask") -> Any:
     """Return a mask with named dimensions as an array (rows, cols) or (bands, rows, cols).
 
     Dimensions are found by their names, in any order; coordinates must be those of the cube if it
-    was made from a DataArray.  A mask without names, shaped as that DataArray, is arranged as it
-    is; any other is returned unchanged.
+    was made from a DataArray.  A mask without names that has the shape of that DataArray, and not
+    that of the cube, is arranged as it is; any other is returned unchanged.
     """
     like = cube.attrs.get("xarray")
     named = hasattr(mask, "dims")
@@ -472,8 +472,8 @@ def as_mask(mask: Any, cube: Cube, name: str = "mask") -> Any:
     order, _ = _axes_from(like)
     dims = [like.dims[i] for i in order]
     if not named:
-        own = mask is not None and not isinstance(mask, str | Path) and np.ndim(mask) == 3
-        return np.transpose(mask, order) if own and np.shape(mask) == like.shape else mask
+        own = np.shape(mask) == like.shape != cube.shape
+        return np.transpose(mask, order) if own else mask
     if not set(dims[1:]) <= set(mask.dims) <= set(dims):
         raise ShapeMismatch(
             f"{name} with dimensions {mask.dims}, expected {like.dims} or those of rows and columns"
