@@ -107,9 +107,14 @@ def test_a_mask_with_named_dimensions_means_the_same_in_any_order():
     estimate = array + lost
     scores = [metrics.score(estimate, array, m) for m in (lost.values, lost.T, cube, cube.values)]
     assert scores[0].missing["nrmse"] == scores[1].missing["nrmse"] == scores[2].missing["nrmse"]
-    assert scores[3].missing["nrmse"] < scores[0].missing["nrmse"]  # without names: by its order
+    assert scores[3].missing["nrmse"] < scores[0].missing["nrmse"]  # without names: bands first
     as_laid = hydiff.fill(array, missing=cube.transpose(*array.dims).values, method="linear")
     np.testing.assert_array_equal(as_laid.filled[3], lost.values)
+    ours = array.hydiff.fill(missing=cube.transpose(*array.dims).values, method="linear")
+    np.testing.assert_array_equal(ours.filled.sel(band=3), lost)
+    again = metrics.score(as_laid.cube, array, as_laid.filled)  # as of any cube: bands first
+    expected = metrics.score(as_laid.cube, array, lost).missing
+    assert again.missing["nrmse"] == expected["nrmse"] > 0
     found = hydiff.propagate(as_laid, "b3", over=lost.T)
     assert found.value[0] == pytest.approx(as_laid.values[3][lost.values].mean())
 
@@ -128,6 +133,18 @@ def test_what_lies_elsewhere_is_refused_wherever_it_is_given():
     ):
         with pytest.raises(ShapeMismatch, match="do not lie on the same coordinates"):
             call()
+
+
+def test_coordinates_may_differ_by_rounding():
+    """Those of a file are computed from its map, others were added up."""
+    array, lost = square()
+    moved = array.assign_coords(x=array.x * (1 + 1e-9), y=array.y - 0.1)
+    assert metrics.score(array, moved).everywhere["nrmse"] == 0
+    assert hydiff.fill(moved, missing=lost, method="linear").filled.any()
+    with pytest.raises(ShapeMismatch, match="same coordinates along y"):
+        metrics.score(array, array.assign_coords(y=array.y - 1))
+    with pytest.raises(ShapeMismatch, match=r"same coordinates along x \(12 and 11\)"):
+        hydiff.fill(array, missing=lost.isel(x=slice(1, None)), method="linear")
 
 
 def test_a_dataset_has_the_bad_bands_and_wavelengths_that_it_names(damaged):

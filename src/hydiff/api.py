@@ -387,7 +387,7 @@ def cube_and_mask(
     if isinstance(mask, str | Path):
         meaning = "observed" if missing is None else "missing"
         return cube, io.read_mask(mask, meaning, cube.shape, like=cube)
-    mask = as_mask(mask, cube)
+    mask = as_mask(labelled.like_array(mask, data), cube)
     return cube, mask if missing is None else ~rule.checked_mask(np.asarray(mask), cube.shape)
 
 

@@ -462,8 +462,8 @@ def as_mask(mask: Any, cube: Cube, name: str = "mask") -> Any:
     """Return a mask with named dimensions as an array (rows, cols) or (bands, rows, cols).
 
     Dimensions are found by their names, in any order; coordinates must be those of the cube if it
-    was made from a DataArray.  A mask without names, shaped as that DataArray, is arranged as it
-    is; any other is returned unchanged.
+    was made from a DataArray.  A mask without names that has the shape of that DataArray, and not
+    that of the cube, is arranged as it is; any other is returned unchanged.
     """
     like = cube.attrs.get("xarray")
     named = hasattr(mask, "dims")
@@ -472,8 +472,8 @@ def as_mask(mask: Any, cube: Cube, name: str = "mask") -> Any:
     order, _ = _axes_from(like)
     dims = [like.dims[i] for i in order]
     if not named:
-        own = mask is not None and not isinstance(mask, str | Path) and np.ndim(mask) == 3
-        return np.transpose(mask, order) if own and np.shape(mask) == like.shape else mask
+        own = np.shape(mask) == like.shape != cube.shape
+        return np.transpose(mask, order) if own else mask
     if not set(dims[1:]) <= set(mask.dims) <= set(dims):
         raise ShapeMismatch(
             f"{name} with dimensions {mask.dims}, expected {like.dims} or those of rows and columns"
@@ -492,16 +492,30 @@ def _by_names(mask: xarray.DataArray) -> Array:
 
 
 def check_same_place(array: Any, other: Any, name: str) -> None:
-    """Raise ShapeMismatch unless two DataArrays have the same coordinates where both have some."""
-    import xarray
+    """Raise ShapeMismatch unless two DataArrays have the same coordinates where both have some.
 
-    try:
-        xarray.align(array, other, join="exact", copy=False)
-    except ValueError as error:
-        raise ShapeMismatch(
-            f"array and {name} do not lie on the same coordinates ({error}); "
-            "align them first, such as with reindex_like"
-        ) from None
+    Rounding does not matter: numbers may differ by a hundredth of the least step.
+    """
+    for dim in (d for d in array.dims if d in other.dims):
+        both = dim in array.indexes and dim in other.indexes
+        same = array.sizes[dim] == other.sizes[dim]
+        if not same or (both and not _alike(array.indexes[dim], other.indexes[dim])):
+            raise ShapeMismatch(
+                f"array and {name} do not lie on the same coordinates along {dim} "
+                f"({array.sizes[dim]} and {other.sizes[dim]}); align them first, such as with "
+                "reindex_like"
+            )
+
+
+def _alike(index: Any, other: Any) -> bool:
+    """Return whether two indexes of one length are equal but for rounding."""
+    if index.equals(other):
+        return True
+    a, b = np.asarray(index), np.asarray(other)
+    if a.dtype.kind not in "iuf" or b.dtype.kind not in "iuf":
+        return False
+    step = np.abs(np.diff(a.astype(np.float64))).min(initial=np.inf)
+    return bool(np.isfinite(step) and np.allclose(a, b, rtol=0, atol=0.01 * step))
 
 
 def _unused(data: np.ma.MaskedArray[Any, Any]) -> int:

@@ -20,7 +20,7 @@ from hydiff.errors import BadValue, ShapeMismatch, need
 from hydiff.gaps.census import Census, census
 from hydiff.gaps.rule import measured_entries
 from hydiff.io import labelled
-from hydiff.io.labelled import LAYERS, cube_of
+from hydiff.io.labelled import LAYERS, cube_of, like_array
 from hydiff.io.marks import FLAG_ATTRIBUTES, FLAG_VALUES, linked
 from hydiff.io.versions import versions
 from hydiff.mark import Mark, now
@@ -65,6 +65,7 @@ class ArrayAccessor:
         _check_dims(self._array)
         options = {"outside": "keep"} | options
         masks = {"observed": observed, "missing": missing}
+        masks = {name: like_array(mask, self._array) for name, mask in masks.items()}
         if self._array.chunks is not None:
             sizes = _limits(memory, tile, overlap)
             return _with_earlier(_filled_in_chunks(self._array, masks, sizes, options), self._array)
@@ -97,6 +98,7 @@ class ArrayAccessor:
         _check_dims(truth)
         if missing is None and "filled" in self._array.coords:
             missing = self._array.coords["filled"]
+        missing = like_array(missing, self._array)
         return metrics.score(cube_of(self._array.compute()), cube_of(truth.compute()), missing)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydiff.cube import WAVELENGTHS, Cube, as_cube
+from hydiff.cube import WAVELENGTHS, Cube, as_cube, band_axis, dim_names
 from hydiff.errors import BadValue, UnknownName
 from hydiff.io import emit
 
@@ -50,6 +50,17 @@ def variable(
         k: v for k, v in per_band.items() if v.ndim == 1 and set(v.dims) <= set(array.dims)
     }
     return name, array.assign_coords(coordinates)
+
+
+def like_array(mask: Any, array: Any) -> Any:
+    """Return a mask without names that has the shape of a DataArray with the dimensions of it, if
+    these are known; any other mask unchanged."""
+    named = hasattr(array, "dims") and not hasattr(mask, "dims") and array.ndim == 3
+    if not named or np.shape(mask) != array.shape or band_axis(dim_names(array)) is None:
+        return mask
+    import xarray
+
+    return xarray.DataArray(mask, dims=array.dims)
 
 
 def cube_of(array: Any) -> Cube:
