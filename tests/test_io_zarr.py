@@ -134,3 +134,11 @@ def test_coordinates_come_before_a_transform_that_a_selection_left(tmp_path: Pat
     assert whole.transform == (30, 0, 499985, 0, -30, 5000015)
     assert cut.transform == whole.window(slice(2, None), slice(3, None)).transform
     assert cut.crs == whole.crs is not None
+
+
+@ZARR
+def test_the_time_of_an_axis_of_length_1_is_kept(version: Any, tmp_path: Path) -> None:
+    time = np.array(["2024-05-06T07:08:09"], "datetime64[ns]")
+    array = xarray.DataArray(scene(1), dims=("time", *DIMS), coords={"time": time}, name="cube")
+    array.to_dataset().to_zarr(tmp_path / "x.zarr", zarr_format=version, consolidated=False)
+    assert str(io.read(tmp_path / "x.zarr").attrs["time"]).startswith("2024-05-06T07:08:09")

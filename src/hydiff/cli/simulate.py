@@ -40,7 +40,7 @@ def simulate(
     cube, observed = damage(
         source, mask, missing, noise=noise, seed=seed, nodata=nodata, nodata_in=nodata_in
     )
-    stale = provenance.stale(io.values_path(cube, output), source.path or input)
+    stale = provenance.stale(io.values_path(source, output), source.path or input)
     with io.staged(output, overwrite=overwrite, beside=stale, source=source.path) as folder:
         io.write_into(replace(cube, path=source.path), folder / output.name)
         io.masks.write(~observed, folder / mask_file.name, "missing")

@@ -49,6 +49,11 @@ def _is(name: str, names: tuple[str, ...]) -> bool:
     return str(name).lower() in names
 
 
+def dropped(array: Any, axes: ax.Axes) -> set[str]:
+    """Return the names of the dimensions that are no axes of the cube."""
+    return {dim for dim, axis in zip(dims_of(array), axes, strict=False) if axis == "-"}
+
+
 def nodata_of(array: Any) -> float | None:
     """Return the first of the attributes NODATA: xarray writes `_FillValue` as the base64 of a
     double, or, in version 2, as the fill value, which other writers set to any number."""

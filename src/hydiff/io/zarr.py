@@ -85,7 +85,7 @@ def read(path: Path, var: str | None = None) -> Cube:
             band_names=None if names is None else tuple(str(name) for name in names),
             mark=_marked(path, arrays, name, axes),
             attrs={
-                **_scalars(arrays, attrs),
+                **_scalars(arrays, attrs, cf.dropped(array, axes)),
                 **cf.scaling_of(array, bands),
                 **{k: v for k, v in attrs.items() if k not in handled and v is not None},
                 "array": {"var": name, "axes": ",".join(axes)},
@@ -256,12 +256,18 @@ def _floats(array: Any) -> Any:
     return None if array is None else np.asarray(array[...], np.float64)
 
 
-def _scalars(arrays: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the scalar coordinates of a store, such as its time, as texts."""
+def _scalars(
+    arrays: Mapping[str, Any], attrs: Mapping[str, Any], dropped: set[str]
+) -> dict[str, str]:
+    """Return the scalar coordinates of a store, such as its time, as texts.
+
+    Those along the dimensions that were dropped have one value, too.
+    """
     found = {
-        name: variables.text_of(np.asarray(array[()]), array.attrs)
+        name: variables.text_of(np.asarray(array[...]).reshape(()), array.attrs)
         for name, array in arrays.items()
-        if array.shape == () and name != attrs.get("grid_mapping", variables.MAPPING)
+        if array.shape == () or (array.shape == (1,) and dropped & set(cf.dims_of(array)))
+        if name != attrs.get("grid_mapping", variables.MAPPING)
     }
     return {name: text for name, text in found.items() if text is not None}
 
