@@ -23,6 +23,10 @@ NETWORKS, DOUBT = 0.8, 2.0
 # The default share of a pretrained network is larger, as measured on places held back from its
 # training (benchmarks/prior_shares.py); networks trained on this cube alone then have none
 ELSEWHERE = 0.9
+# Unless a pretrained network gains more than LIKELY standard errors with that share, which makes a
+# gain about twice as likely as a loss, it starts with IN_DOUBT: the squared error of the mean of
+# two fills is no larger than the mean of theirs (benchmarks/stress.py)
+LIKELY, IN_DOUBT = 0.5, 0.5
 # Loss in the steps between bands that a blend may have, as a share of its gain in values.  With
 # noise both are small shares of an error that is mostly noise, and any small loss would be proven
 SPECTRA = 0.25
@@ -53,7 +57,7 @@ def weights_of(
 
     First the candidates without a network are blended, by all folds; the default is the first
     candidate alone.  Then this blend is blended with the networks, by the folds on which these were
-    fitted; their default share is that of `_usual`, or 0 if `from_nothing`.
+    fitted; their default share is that of `_usual`, IN_DOUBT, or 0 if `from_nothing`.
     """
     first = np.zeros((len(candidates), D, BAND_GROUPS))
     first[0] = 1
@@ -64,7 +68,7 @@ def weights_of(
     costly = [m for m, c in enumerate(candidates) if c.costly]
     network_trials = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     reasons, plain = [], first
-    on_plain, on_networks, usual_gain = None, None, None
+    on_plain, on_networks, usual_gain, unlikely = None, None, None, None
     if others:
         default = np.eye(1 + len(others))[0]
         plain, on_plain = _joined(first, others, default, trials, counts, seed, 1.0)
@@ -74,17 +78,30 @@ def weights_of(
         usual = _usual([candidates[m] for m in costly])
         usual = np.eye(len(usual))[0] if from_nothing else usual
         doubt = 1.0 if from_nothing else DOUBT  # as for the candidates without a network
-        combined, on_networks = _joined(plain, costly, usual, network_trials, counts, seed, doubt)
+        on_folds = network_trials, counts, seed, doubt
+        combined, on_networks = _joined(plain, costly, usual, *on_folds)
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
-        names, start = _listed(candidates, networks), 1 - usual[0]
+        names = _listed(candidates, networks)
+        if _in_doubt(on_networks.usual, [candidates[m] for m in networks]) and not from_nothing:
+            unlikely = on_networks.usual
+            reasons.append(f"{names} with {100 * ELSEWHERE:.0f} % gave {unlikely}")
+            usual = np.r_[1 - IN_DOUBT, IN_DOUBT / ELSEWHERE * usual[1:]]
+            combined, on_networks = _joined(plain, costly, usual, *on_folds)
+        start = 1 - usual[0]
         if start > 0:
             usual_gain = on_networks.usual
             reasons.append(f"{names} with {100 * start:.0f} % gave {usual_gain}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {on_networks}")
     share = share_of(combined, trials)
     why = f"{_words(share, combined, candidates)}: {'; '.join(reasons)}"
-    short = reason(on_plain, on_networks, usual_gain, bool(combined[costly].any()))
+    with_networks = bool(combined[costly].any())
+    short = reason(on_plain, on_networks, usual_gain, with_networks, unlikely is not None)
     return Weights(plain, combined, why, share, short)
+
+
+def _in_doubt(usual: Gain, networks: Sequence[Candidate]) -> bool:
+    """Whether it is unlikely that networks trained elsewhere gain with their usual shares."""
+    return any(c.pretrained for c in networks) and not usual._replace(doubt=LIKELY).proven
 
 
 def _untried(trials: Sequence[Trial], candidates: Sequence[Candidate]) -> tuple[str, str] | None:
