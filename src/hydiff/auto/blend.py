@@ -99,9 +99,10 @@ def weights_of(
     return Weights(plain, combined, why, share, short)
 
 
-def _in_doubt(usual: Gain, networks: Sequence[Candidate]) -> bool:
+def _in_doubt(usual: Gain | None, networks: Sequence[Candidate]) -> bool:
     """Whether it is unlikely that networks trained elsewhere gain with their usual shares."""
-    return any(c.pretrained for c in networks) and not usual._replace(doubt=LIKELY).proven
+    likely = usual is None or usual._replace(doubt=LIKELY).proven
+    return any(c.pretrained for c in networks) and not likely
 
 
 def _untried(trials: Sequence[Trial], candidates: Sequence[Candidate]) -> tuple[str, str] | None:

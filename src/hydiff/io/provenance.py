@@ -268,7 +268,8 @@ def hashes_of(source: Path | None, over: Event | None = None) -> Hashes:
 
 def times_of(source: Path | None) -> Times:
     """Return inode, size and time of change of the files that a cube is read from."""
-    paths = [p for path in _files_of(source) for p in (path, *path.rglob("*"))]
+    files = _files_of(source)
+    paths = [*files, *(p for path in files if path.is_dir() for p in path.rglob("*"))]
     states = ((path, path.stat()) for path in paths)
     return {path: (state.st_ino, state.st_size, state.st_mtime_ns) for path, state in states}
 
