@@ -85,4 +85,7 @@ def _network(path: Path, sha256: str, device: str) -> PlaneNetwork:
     single = {name: tensor.to(device, torch.float32) for name, tensor in tensors.items()}
     network.load_state_dict(single, assign=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for module in network.modules() if device == "cpu" else ():
+        if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (1, 1):
+            module.dilation = (2, 2)  # the same kernel, for which torch calls the faster oneDNN
     return network.eval().requires_grad_(False)
