@@ -272,7 +272,9 @@ def test_a_transform_by_its_matrix_is_the_transform(shape, rng, monkeypatch):
     monkeypatch.setattr(classical, "THREADS", 1)
     classical._is_awkward.cache_clear()
     assert [classical._is_awkward(n) for n in (12, 67)] == [False, True]
+    given = f.copy()
     np.testing.assert_allclose(classical.filtered(f, weight), expected, atol=1e-13)
+    assert np.array_equal(f, given)  # only the spectrum is overwritten
     single = classical.filtered(f.astype(np.float32), weight.astype(np.float32))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, expected, atol=1e-5)

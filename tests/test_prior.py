@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from scipy import ndimage
+from torch.nn import functional
 from typer.testing import CliRunner
 
 import hydiff
@@ -240,6 +241,44 @@ def test_a_part_of_a_correction_is_that_of_the_whole(rows, cols, some):
     torch.testing.assert_close(found[..., *box], whole[..., *box], rtol=0, atol=1e-6)
     assert whole.abs().max() > 1e-3
     assert (found != 0).sum() <= found[..., *box].numel()
+
+
+def by_equations(w, x):
+    """The correction (N, H, W) for inputs x whose sides need no padding, from the weights w alone:
+    no layout, no memory used twice, no way of computing that depends on the device."""
+
+    def conv(name, x, **more):
+        return functional.conv2d(x, w[f"{name}.weight"], w[f"{name}.bias"], **more)
+
+    def blocks(name, x):
+        for first in (f"{name}.blocks.{i}" for i in (0, 1)):
+            inner = conv(f"{first}.1", functional.silu(x), padding=1)
+            x = x + conv(f"{first}.3", functional.silu(inner), padding=1)
+        return x
+
+    levels, x = [], conv("first", x, padding=1)
+    for level in range(4):
+        x = blocks(f"down.{level}", x)
+        if level < 3:
+            levels.append(x)
+            x = conv(f"shrink.{level}", x, stride=2)
+    for level in (2, 1, 0):
+        grow = (w[f"grow.{level}.{part}"] for part in ("weight", "bias"))
+        x = torch.cat([levels[level], functional.conv_transpose2d(x, *grow, stride=2)], dim=1)
+        x = blocks(f"up.{level}", conv(f"up.{level}.enter", x))
+    return conv("last", x, padding=1)[:, 0]
+
+
+def test_the_network_is_its_equations(some):
+    network = prior_weights.network_of(Path(some), "cpu")
+    inputs = torch.randn(2, INPUTS, 24, 40, generator=torch.Generator().manual_seed(0))
+    given = inputs.clone()
+    double = {name: tensor.double() for name, tensor in load_file(some).items()}
+    expected = by_equations(double, inputs.double())
+    with torch.inference_mode():
+        found = network(inputs)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-6)
+    assert torch.equal(inputs, given) and expected.abs().max() > 1e-3
 
 
 def test_a_narrow_feature_of_a_small_object_survives(rng, some):

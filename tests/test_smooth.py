@@ -48,6 +48,14 @@ def test_the_variance_is_that_of_the_dense_posterior(rng, stripes, s, reach, mon
     assert np.corrcoef(sampled[~stripes], oracle)[0, 1] > 0.6  # averaged over neighbours
 
 
+def test_roughness_is_the_variogram_of_neighbours(rng):
+    z, complete = rng.standard_normal((11, 9, 13)), rng.random((9, 13)) > 0.4
+    half, pairs = variogram.variogram(z, complete, np.array([0, 1]), np.array([1, 0]))
+    expected = np.sqrt(2 * (half * pairs).sum(axis=1) / pairs.sum())
+    np.testing.assert_allclose(variogram.roughness(z, complete), expected, rtol=1e-12)
+    assert not variogram.roughness(z, np.zeros_like(complete)).any()
+
+
 def test_the_variogram_is_half_the_mean_square_difference(rng):
     z, complete = rng.standard_normal((2, 9, 11)), rng.random((9, 11)) > 0.4
     down, right = variogram.lags_within(3)

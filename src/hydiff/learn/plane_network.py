@@ -76,7 +76,7 @@ class Blocks(nn.Module):
             nn.Sequential(
                 nn.SiLU(),
                 nn.Conv2d(channels, channels, 3, padding=1),
-                nn.SiLU(),
+                nn.SiLU(inplace=True),
                 nn.Conv2d(channels, channels, 3, padding=1),
             )
             for _ in range(2)
@@ -85,7 +85,7 @@ class Blocks(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.enter(x)
         for block in self.blocks:
-            x = x + block(x)
+            x = block(x).add_(x)  # in place, because fresh memory takes time
         return x
 
 

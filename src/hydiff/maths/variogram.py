@@ -30,6 +30,7 @@ FEWEST_PAIRS = 20  # of pixels at lags of one length, for these to count
 LAGS = (6, 40)  # px: bounds of the longest lag, which is the width of the widest gap
 ROUNDING = 1e-13  # a shape that differs less from a constant counts as one
 LEAST_NUGGET = 1e-3  # of the sill: with less, the field interpolates the complete pixels
+AT_ONCE = 8  # fields whose roughness is computed together, so that they stay in the cache
 
 
 class Covariance(NamedTuple):
@@ -222,6 +223,19 @@ def variogram(z: Floats, complete: Bools, down: Ints, right: Ints) -> tuple[Floa
     # ½ Σ (z² at one end + z² at the other) − Σ z z, as correlations, in one transform
     half = at_lags((flags.conj() * second).real - first.conj() * first)
     return np.maximum(half, 0) / np.maximum(pairs, 1), pairs
+
+
+def roughness(z: Floats, complete: Bools) -> Floats:
+    """(K,) RMS difference of neighbouring pixels of fields (K, H, W), where both are complete."""
+    square, pairs = np.zeros(len(z)), 0
+    for after, before in (np.s_[:, 1:], np.s_[:, :-1]), (np.s_[1:, :], np.s_[:-1, :]):
+        both = complete[after] & complete[before]
+        pairs += int(both.sum())
+        for first in range(0, len(z), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            step = (z[some, *after] - z[some, *before]) * both
+            square[some] += np.einsum("khw,khw->k", step, step)
+    return np.sqrt(square / max(pairs, 1))
 
 
 @lru_cache(maxsize=256)

@@ -327,7 +327,8 @@ def _cosines(f: Array, transform: Callable[..., Array]) -> Array:
     Along an axis whose length has a large prime factor, a product with the matrix is faster.
     """
     fast = tuple(axis for axis in (1, 2) if not _is_awkward(f.shape[axis]))
-    out = transform(f, axes=fast, norm="ortho", workers=THREADS) if fast else f
+    over = transform is idctn  # the spectrum is no longer needed, and fresh memory takes time
+    out = transform(f, axes=fast, norm="ortho", workers=THREADS, overwrite_x=over) if fast else f
     for axis in {1, 2}.difference(fast):
         matrix = _cosine_matrix(f.shape[axis], f.dtype.str)
         matrix = matrix if transform is dctn else matrix.T

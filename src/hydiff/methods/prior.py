@@ -32,9 +32,9 @@ from hydiff.learn.engine import SETTINGS, arithmetic
 from hydiff.learn.gap_fields import GapFields
 from hydiff.learn.motions import symmetric
 from hydiff.learn.plane_crop import box_of, correction_within
-from hydiff.learn.plane_network import ORDERS, PlaneNetwork, corrected, roughness, turn
+from hydiff.learn.plane_network import ORDERS, PlaneNetwork, corrected, turn
 from hydiff.maths.subspace import Subspace
-from hydiff.maths.variogram import Covariance, fit_covariances
+from hydiff.maths.variogram import Covariance, fit_covariances, roughness
 from hydiff.methods import components
 from hydiff.methods.kriging import fields
 from hydiff.methods.membranes import Membrane
@@ -55,7 +55,6 @@ FLATTEST = 0.05  # of the median roughness of the bands: lower limit of a band's
 SIGNAL = 1.2
 WHITE = 0.5**0.5  # σ of a plane of pure noise, in its unit; the training had no more
 AT_ONCE = 1 << 22  # pixels, over all planes, that a GPU corrects in one call
-BANDS_AT_ONCE = 8  # bands whose roughness is computed together, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,11 @@ def axes_of(c: Coordinates) -> Floats:
     Thus a dark band counts as much as a bright one, and a band of pure noise little.  With noise
     the bands are already in units of the noise, and A is the identity.
     """
-    complete = torch.as_tensor(c.complete)
-    parts = (c.y[i : i + BANDS_AT_ONCE] for i in range(0, len(c.y), BANDS_AT_ONCE))
-    rough = np.concatenate([roughness(torch.as_tensor(y), complete).numpy() for y in parts])
+    if c.noisy:
+        return np.eye(len(c.z))
+    rough = roughness(c.y, c.complete)
     unit = np.maximum(rough, FLATTEST * np.median(rough))
-    if c.noisy or not unit.all():
+    if not unit.all():
         return np.eye(len(c.z))
     spectra = c.space.basis / unit[:, None]
     lower = np.linalg.cholesky(spectra.T @ spectra)
@@ -267,7 +266,7 @@ class UnitPlanes(NamedTuple):
 def more_than_rounding(z: Floats, complete: Bools) -> Bools:
     """(K,) whether components (K, H, W) have more texture than rounding errors, so that they can be
     scaled to the network's unit."""
-    rough = roughness(torch.as_tensor(z), torch.as_tensor(complete)).numpy()
+    rough = roughness(z, complete)
     rougher: Bools = rough > max(SMOOTHEST * rough.max(initial=0.0), ROUNDING)
     return rougher
 
@@ -285,8 +284,7 @@ def planes_of(z: Floats, complete: Bools) -> UnitPlanes:
     complete pixels (H, W)."""
     mean = z[:, complete].mean(axis=1)
     centred = np.where(complete, z - mean[:, None, None], 0.0)
-    plane, where = torch.as_tensor(centred), torch.as_tensor(complete)
-    scale: Floats = (roughness(plane, where) * turn(plane)).numpy()
+    scale: Floats = roughness(centred, complete) * turn(torch.as_tensor(centred)).numpy()
     return UnitPlanes(centred / scale[:, None, None], mean, scale)
 
 
