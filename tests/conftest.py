@@ -28,7 +28,8 @@ LONG = (
     "serving train"
 )
 WITH_PRIOR = (
-    "prior prior_weights prior_training few_bands docs doctor extras supply safety architecture"
+    "prior prior_weights prior_training few_bands docs doctor extras supply safety stress "
+    "architecture"
 )
 
 

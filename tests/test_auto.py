@@ -552,6 +552,31 @@ def test_a_network_that_starts_from_nothing_enters_for_a_proven_gain(rng):
         np.testing.assert_allclose(weights.all[1, 0], share, atol=0.03)
 
 
+PRETRAINED = Candidate("prior", "prior", {"size": "full"})
+
+
+def shares_by_folds(rng, scales, network=PRETRAINED):
+    """The weights where a network's independent errors have these sizes on the folds; those of the
+    classical candidate have size 1."""
+    some = [trial(rng.standard_normal((2, 4000)) * [[1.0], [scale]]) for scale in scales]
+    return blend.weights_of(some, ONE_CLASS, [Candidate("one", "smooth"), network], 0)
+
+
+def test_a_pretrained_network_starts_with_half_where_its_gain_is_unlikely(rng):
+    """On folds that disagree; they must say that it is likely to help before it gets its share."""
+    for scales, share, said in (
+        ((0.05, 1.3, 0.8, 0.7, 0.9, 1.2), blend.ELSEWHERE, "prior with 90 % gave"),
+        ((0.05, 5.0, 0.3, 0.2, 4.0, 3.0), blend.IN_DOUBT, "prior with 50 % gave"),
+    ):
+        weights = shares_by_folds(rng, scales)
+        np.testing.assert_allclose(weights.all[1], share)
+        assert said in weights.why and "prior with 90 % gave" in weights.why
+        assert ("leave open whether the network helps" in weights.reason) == (share == 0.5)
+    own = Candidate("network", "anchored", crossfit=True)  # trained on the folds themselves
+    weights = shares_by_folds(rng, (0.05, 5.0, 0.3, 0.2, 4.0, 3.0), own)
+    np.testing.assert_allclose(weights.all[1], blend.NETWORKS)
+
+
 def test_shares_change_only_as_deep_in_the_gaps_as_two_folds_reach(rng):
     n = 4000
     some = [

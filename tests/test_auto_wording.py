@@ -113,6 +113,16 @@ def test_the_reason_is_the_figure_that_decided(plain, network, usual, used, said
     assert said in wording.reason(plain, network, usual, used)
 
 
+def test_a_network_in_doubt_is_said_to_be_so_unless_a_gain_decided():
+    open_, proven = Verdict(Gain(0, 1, 6), False), Verdict(Gain(0.2, 0.01, 6), True)
+    for network, usual, said in (
+        (open_, Gain(0.2, 0.9, 6), "6 tests on hidden copies of the gaps leave open whether"),
+        (open_, Gain(0.2, 0.01, 6), "20 % less squared error than without the network"),
+        (proven, Gain(0.2, 0.9, 6), "20 % less squared error than with the usual shares"),
+    ):
+        assert wording.reason(None, network, usual, True, in_doubt=True).startswith(said)
+
+
 def test_too_few_trials_are_the_reason_where_nothing_could_be_tried(rng):
     both = [Candidate("one", "smooth"), Candidate("two", "smooth", {"s": 1.0})]
     some = [trial(rng.standard_normal((2, 100)))]

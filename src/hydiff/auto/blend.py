@@ -23,6 +23,10 @@ NETWORKS, DOUBT = 0.8, 2.0
 # The default share of a pretrained network is larger, as measured on places held back from its
 # training (benchmarks/prior_shares.py); networks trained on this cube alone then have none
 ELSEWHERE = 0.9
+# Unless a pretrained network gains more than LIKELY standard errors with that share, which makes a
+# gain about twice as likely as a loss, it starts with IN_DOUBT: the squared error of the mean of
+# two fills is no larger than the mean of theirs (benchmarks/stress.py)
+LIKELY, IN_DOUBT = 0.5, 0.5
 # Loss in the steps between bands that a blend may have, as a share of its gain in values.  With
 # noise both are small shares of an error that is mostly noise, and any small loss would be proven
 SPECTRA = 0.25
@@ -53,7 +57,7 @@ def weights_of(
 
     First the candidates without a network are blended, by all folds; the default is the first
     candidate alone.  Then this blend is blended with the networks, by the folds on which these were
-    fitted; their default share is that of `_usual`, or 0 if `from_nothing`.
+    fitted; their default share is that of `_start`, or 0 if `from_nothing`.
     """
     plain = [m for m, c in enumerate(candidates) if not c.costly]
     costly = [m for m, c in enumerate(candidates) if c.costly]
@@ -68,7 +72,7 @@ def weights_of(
         short = "too few observed pixels to try anything else"
         return Weights(weights, weights, why, weights[:, 0, 0], short)
     reasons = []
-    on_plain, on_networks, usual_gain = None, None, None
+    on_plain, on_networks, usual_gain, unlikely = None, None, None, None
     if len(plain) > 1:
         default_share = np.eye(len(plain))[0]
         residuals = [t.residual[plain] for t in trials]
@@ -79,12 +83,13 @@ def weights_of(
     combined = weights.copy()
     network_trials = [t for t in trials if np.isfinite(t.residual).all()] if costly else []
     if len(network_trials) > 1:
-        usual = _usual([candidates[m] for m in costly])
-        usual = np.eye(len(usual))[0] if from_nothing else usual
         stacked = [
             np.vstack([mixed(t.residual, t, weights), t.residual[costly]]) for t in network_trials
         ]
         steps = [np.vstack([mixed(t.step, t, weights), t.step[costly]]) for t in network_trials]
+        products = _by_fold(stacked, network_trials, counts)
+        usual, unlikely = _start([candidates[m] for m in costly], products, seed)
+        usual = np.eye(len(usual))[0] if from_nothing else usual
         doubt = 1.0 if from_nothing else DOUBT  # as for the candidates without a network
         shares, on_networks = proven_weights(
             stacked, steps, network_trials, counts, usual, seed, doubt
@@ -94,14 +99,15 @@ def weights_of(
         networks = [m for m, share in zip(costly, usual[1:], strict=True) if share] or costly
         names, start = _listed(candidates, networks), 1 - usual[0]
         if start > 0:
-            products = _by_fold(stacked, network_trials, counts)
+            if unlikely is not None:
+                reasons.append(f"{names} with {100 * ELSEWHERE:.0f} % gave {unlikely}")
             usual_gain = _gain_over_first(_everywhere(usual), products, seed, doubt)
             reasons.append(f"{names} with {100 * start:.0f} % gave {usual_gain}")
         reasons.append(f"shares of {names} other than {100 * start:.0f} % gave {on_networks}")
     share = share_of(combined, trials)
     why = f"{_words(share, combined, candidates)}: {'; '.join(reasons)}"
     with_networks = bool(combined[costly].any())
-    short = reason(on_plain, on_networks, usual_gain, with_networks)
+    short = reason(on_plain, on_networks, usual_gain, with_networks, unlikely is not None)
     return Weights(weights, combined, why, share, short)
 
 
@@ -112,6 +118,21 @@ def _usual(networks: Sequence[Candidate]) -> Floats:
     start = ELSEWHERE if any(elsewhere) else NETWORKS
     usual: Floats = np.r_[1 - start, start * with_share / with_share.sum()]
     return usual
+
+
+def _start(
+    networks: Sequence[Candidate], products: Floats, seed: int
+) -> tuple[Floats, Gain | None]:
+    """Return the shares (1 + networks,) to start from: those of `_usual`, or IN_DOUBT for
+    pretrained networks if the folds make it unlikely that these shares gain; then also that gain.
+
+    products: of the blend without networks, and of the networks, as by `_by_fold`.
+    """
+    usual = _usual(networks)
+    gain = _gain_over_first(_everywhere(usual), products, seed, LIKELY)
+    if gain.proven or not any(c.pretrained for c in networks):
+        return usual, None
+    return np.r_[1 - IN_DOUBT, IN_DOUBT / ELSEWHERE * usual[1:]], gain
 
 
 def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:

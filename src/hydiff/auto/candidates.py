@@ -16,7 +16,7 @@ PRIOR_SIZE = "full"  # of the pretrained network in all candidates
 ELSEWHERE = "decided on another cube or on other gaps, by whose errors this fill is judged"
 # versions of the rules by which candidates are tried and blended, and of those with noise: raised
 # when filled values change, so that those of other versions are not taken for current ones
-RULES, NOISE_RULES = 9, 3
+RULES, NOISE_RULES = 10, 3
 
 
 class Candidate(NamedTuple):

@@ -117,12 +117,17 @@ def _name(tried: Tried, kind: str | None) -> str:
 
 
 def reason(
-    plain: Verdict | None, network: Verdict | None, usual: Gain | None, networks_used: bool
+    plain: Verdict | None,
+    network: Verdict | None,
+    usual: Gain | None,
+    networks_used: bool,
+    in_doubt: bool = False,
 ) -> str:
     """Return the reason of a blend in short.
 
     plain, network: the verdicts on blends of the candidates without a network, and on shares of
-    the networks; None if not tried.  usual: gain of the usual shares of the networks.
+    the networks; None if not tried.  usual: gain of the shares that the networks start with.
+    in_doubt: whether these are smaller than usual, as a gain is unlikely.
     """
     if networks_used and network is not None:
         if network.used:
@@ -130,6 +135,8 @@ def reason(
             return _gained(network.gain, than)
         if usual is not None and usual.proven:
             return _gained(usual, "without the network")
+        if in_doubt:
+            return f"{_tests(network.gain)} leave open whether the network helps"
         return f"these are the usual shares: {_tests(network.gain)} proved no others better"
     if plain is not None and plain.used:
         return _gained(plain.gain, "with the first method alone")
