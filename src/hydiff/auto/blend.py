@@ -146,21 +146,6 @@ def _usual(networks: Sequence[Candidate]) -> Floats:
     return usual
 
 
-def _start(
-    networks: Sequence[Candidate], products: Floats, seed: int
-) -> tuple[Floats, Gain | None]:
-    """Return the shares (1 + networks,) to start from: those of `_usual`, or IN_DOUBT for
-    pretrained networks if the folds make it unlikely that these shares gain; then also that gain.
-
-    products: of the blend without networks, and of the networks, as by `_by_fold`.
-    """
-    usual = _usual(networks)
-    gain = _gain_over_first(_everywhere(usual), products, seed, LIKELY)
-    if gain.proven or not any(c.pretrained for c in networks):
-        return usual, None
-    return np.r_[1 - IN_DOUBT, IN_DOUBT / ELSEWHERE * usual[1:]], gain
-
-
 def share_of(weights: Floats, trials: Sequence[Trial]) -> Floats:
     """(M,) mean weight of each candidate over the hidden entries; weights (M, D, G)."""
     share: Floats = np.mean([weights[:, t.distance, t.group].mean(axis=1) for t in trials], axis=0)
