@@ -16,7 +16,7 @@ from hydiff import api, request
 from hydiff.auto import BUDGETS
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, NothingObserved, ShapeMismatch, UnknownName
-from hydiff.gaps import reach, rule
+from hydiff.gaps import reach, rule, stored
 from hydiff.io import axes
 from hydiff.methods import DEFAULT, METHODS, WITH_REFERENCE, choose, declared
 from hydiff.methods.determinism import determinism
@@ -183,7 +183,7 @@ def written(values, estimate, **declared):
     """What `into_dtype` makes of an estimate for every entry of a (1, 1, n) cube."""
     cube = Cube(np.array(values)[None, None], **declared)
     where = np.ones(cube.shape, bool)
-    out, notes = rule.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
+    out, notes = stored.into_dtype(cube, np.array(estimate, dtype=float)[None, None], where, None)
     assert out.dtype == cube.dtype
     return out.ravel().tolist(), notes
 
@@ -218,7 +218,7 @@ def test_no_filled_entry_moves_from_one_nodata_value_to_another(dtype, largest):
     cube = Cube(np.zeros((1, 1, 2), dtype))
     for nodata in ((first, second), (second, first)):
         estimate = np.array([[[first, second]]], dtype=float)
-        out, _ = rule.into_dtype(cube, estimate, np.ones(cube.shape, bool), nodata)
+        out, _ = stored.into_dtype(cube, estimate, np.ones(cube.shape, bool), nodata)
         assert not np.isin(out, nodata).any()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from hydiff import Cube, sample
+from hydiff import Cube, sample, write
 from hydiff.methods import METHODS
 
 BROUGHT = {"learn": ("torch", "safetensors"), "xarray": ("xarray",), "view": ("panel", "skimage")}
@@ -89,7 +89,7 @@ main()
 def test_a_package_that_cannot_be_imported_is_named_not_the_file(package, words, scene, tmp_path):
     for name in ("clean.npy", "damaged.npy"):
         (tmp_path / name).write_bytes((scene / name).read_bytes())
-    (tmp_path / "there.tif").write_bytes(b"II*\0" + bytes(100))
+    write(np.ones((2, 8, 8)), tmp_path / "there.tif")
     (tmp_path / "there.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     command = [sys.executable, "-c", ONE_LESS, package, *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -403,12 +403,12 @@ def image_of(path: Path) -> str:
 
 
 def test_members_of_an_enmap_archive_keep_their_paths(tmp_path: Path) -> None:
-    name = image_of(enmap_with(tmp_path / "plain", {})).rpartition("/")[2]
-    beside = {f"zz/{name}": b"not a tiff", f"{name.partition('-SPEC')[0]}/sub/a.txt": b"sub"}
+    folder = image_of(enmap_with(tmp_path / "plain", {})).partition("/")[0]
+    beside = {"a.txt": b"top", "zz/a.txt": b"zz", f"{folder}/sub/a.txt": b"sub"}
     source = enmap_with(tmp_path / "in", beside)
     execute.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
-    assert (tmp_path / "out" / "zz" / name).read_bytes() == b"not a tiff"
-    assert (tmp_path / "out" / "sub" / "a.txt").read_bytes() == b"sub"
+    for member, content in (("a.txt", b"top"), ("zz/a.txt", b"zz"), ("sub/a.txt", b"sub")):
+        assert (tmp_path / "out" / member).read_bytes() == content
     filled = io.read(tmp_path / "out")
     assert filled.format == "enmap" and filled.observed().all()
 
@@ -416,9 +416,13 @@ def test_members_of_an_enmap_archive_keep_their_paths(tmp_path: Path) -> None:
 @pytest.mark.parametrize("twin", ["same", "capitals", "folder"])
 def test_members_that_would_be_one_file_are_refused(tmp_path: Path, twin: str) -> None:
     image = image_of(enmap_with(tmp_path / "plain", {}))
-    name = {"same": image.rpartition("/")[2], "folder": f"{image}/x"}
-    name["capitals"] = image[: -len(name["same"])] + name["same"].lower()
-    source = enmap_with(tmp_path / "in", {name[twin]: b"not a tiff"})
+    notes = f"{image.partition('/')[0]}/notes.txt"
+    name = {
+        "same": "notes.txt",
+        "capitals": notes.replace("notes", "NOTES"),
+        "folder": f"{image}/x",
+    }
+    source = enmap_with(tmp_path / "in", {notes: b"one", name[twin]: b"two"})
     with pytest.raises(CubeFormatError, match="would be one file"):
         execute.fill_file(source, tmp_path / "out", LINEAR, WHOLE)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".hydiff-*"))

@@ -139,7 +139,15 @@ def test_prior_reference_and_untried_distances_are_flagged_as_a_recipe_weighs_th
     weights = np.broadcast_to(np.stack([1 - share, share])[..., None], (2, D, BAND_GROUPS))
     tried = (Tried("smooth", "smooth", {}), Tried("prior", "prior", {}, weights="0" * 64))
     errors = Errors(by_distance=tuple(None if u else 0.1 for u in untried))
-    recipe = KindRecipe(tried, tuple(tuple(map(tuple, w)) for w in weights.tolist()), errors, "")
+    recipe = KindRecipe(
+        gaps="no bands",
+        candidates=tried,
+        weights=tuple(tuple(map(tuple, w)) for w in weights.tolist()),
+        errors=errors,
+        why="",
+        reason="",
+        folds=3,
+    )
     values = np.asarray(scene.values)
     seen = np.ones(SHAPE, bool)
     seen[:, :30, :30] = False

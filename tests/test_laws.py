@@ -10,7 +10,7 @@ from hydiff.auto import folds
 from hydiff.auto.classes import importance
 from hydiff.cube import band_axis, representable
 from hydiff.errors import BadValue, ShapeMismatch
-from hydiff.gaps import mask, rule
+from hydiff.gaps import mask, stored
 from hydiff.io import axes, masks
 from hydiff.maths.variogram import lags_within
 from hydiff.methods import dineof, exemplar, rbf
@@ -51,7 +51,7 @@ def test_lags_reach_as_far_as_they_are_asked_to_each_pair_once() -> None:
 @pytest.mark.parametrize("flag", [-9999.0, -1.0, 0.0, 1.0, 9999.0, 1e30])
 def test_what_lands_on_nodata_moves_to_the_side_of_the_data(flag: float) -> None:
     values = np.full((1, 1, 2), flag)
-    assert rule._off_nodata(values, np.array([[[True, False]]]), flag, [flag]) == 1
+    assert stored._off_nodata(values, np.array([[[True, False]]]), flag, [flag]) == 1
     moved, kept = values[0, 0]
     assert kept == flag and (abs(moved) < abs(flag) if flag else moved > 0)
 

@@ -17,7 +17,7 @@ from hydiff.auto.sources import of_method
 from hydiff.auto.split import keeps
 from hydiff.cube import Array, Bools, Cube, Floats, Nodata, as_mask
 from hydiff.errors import BadValue
-from hydiff.gaps import reach, regions, rule
+from hydiff.gaps import reach, regions, rule, stored
 from hydiff.gaps.detect import detect
 from hydiff.io import axes, labelled, uncertainty
 from hydiff.io.blocks import differs
@@ -203,7 +203,7 @@ def plan_cube(
     rule.check_numbers(cube)
     mask = regions.grown(mask, request.buffer)
     observed, notes = rule.observed_entries(cube, mask, request.nodata, request.nodata_in)
-    cube = rule.with_nodata(cube, request.nodata, notes)
+    cube = stored.with_nodata(cube, request.nodata, notes)
     suspicions = [] if request.detect else rule.suspected(cube, observed, request.nodata)
     models_noise = request.chosen is None or request.chosen.facts.uses_sigma
     noise_doubts = doubts(request.sigma_y, cube, observed) if models_noise else []
@@ -264,8 +264,8 @@ def execute(
     noisy = solution.sigma_y > 0
     trusted = target | (plan.observed & noisy[:, None, None]) if noisy.any() else target
     replaced = trusted if request.denoise else target
-    written, changed = rule.into_dtype(cube, values, replaced, request.nodata)
-    kind = rule.float_for(cube.dtype)
+    written, changed = stored.into_dtype(cube, values, replaced, request.nodata)
+    kind = stored.float_for(cube.dtype)
     filled = int(np.count_nonzero(target))
     recipe = None if decision is None else decision.recipe
     served = filled if decision is None else decision.with_reference
@@ -308,7 +308,7 @@ def execute(
 def _notes(plan: CubePlan, solution: Estimate, left: Mapping[str, int]) -> Iterator[str]:
     """Yield the notes of the plan and the method, and warnings about a recipe from elsewhere."""
     nodata, recipe = plan.request.nodata, plan.request.recipe
-    yield from (*plan.notes, *solution.notes, *rule.undeclared_note(plan.cube, nodata, left))
+    yield from (*plan.notes, *solution.notes, *stored.undeclared_note(plan.cube, nodata, left))
     if recipe is not None:
         yield from auto.note_of_origin(recipe, auto.fingerprint(plan.cube, plan.observed))
     if not plan.references and (recipe or {}).get("with_reference"):

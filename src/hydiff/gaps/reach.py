@@ -13,7 +13,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats
 from hydiff.errors import UnknownName
-from hydiff.gaps.rule import float_for
+from hydiff.gaps.stored import float_for
 from hydiff.io.headers import FACTOR, scaling
 
 CLIPS = ("none", "observed", "physical")

@@ -10,7 +10,8 @@ import numpy as np
 from hydiff.cube import Array, Bools, Cube, Nodata, equals, representable
 from hydiff.errors import BadValue, need_torch
 from hydiff.gaps import mask
-from hydiff.gaps.rule import into_dtype, observed_entries
+from hydiff.gaps.rule import observed_entries
+from hydiff.gaps.stored import into_dtype
 from hydiff.option_types import check_seed, of_type
 
 

@@ -253,8 +253,6 @@ def calibrated(
 
 
 Hashes = Mapping[Path, str]  # SHA-256 of an input and of the files read with it, the input first
-
-
 Times = Mapping[Path, tuple[int, int, int]]  # inode, size and time of change of files
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, Ints, Lazy, Nodata
 from hydiff.flags import FILLED, MASK, REASONS, counted, lost_frames, of_fill, outside_of, reasons
-from hydiff.gaps import rule
+from hydiff.gaps import stored
 from hydiff.gaps.reach import bounded
 from hydiff.io.blocks import BUDGET, blocks
 from hydiff.io.threads import MOST_THREADS, cores, in_threads
@@ -224,9 +224,9 @@ def _written(
     """Return the estimate in the file's dtype and counts of changed values, as `into_dtype`."""
     new = estimate[finite][None, None]
     blank = Cube(np.zeros(new.shape, cube.dtype), nodata=cube.nodata)
-    stored, changes = rule.into_dtype(blank, new, np.ones(new.shape, bool), nodata)
+    whole, changes = stored.into_dtype(blank, new, np.ones(new.shape, bool), nodata)
     written = np.zeros(finite.shape, cube.dtype)
-    written[finite] = stored[0, 0]
+    written[finite] = whole[0, 0]
     return written, changes
 
 
@@ -314,7 +314,7 @@ def layers_of(scene: Scene, entries: FilledEntries, why: Lazy) -> dict[str, Lazy
     layers = {"flags": lazy(entries.flags, 0, np.uint8), "why": why}
     if entries.sigma is None:
         return layers
-    return layers | {"sigma": lazy(entries.sigma, np.nan, rule.float_for(scene.cube.dtype))}
+    return layers | {"sigma": lazy(entries.sigma, np.nan, stored.float_for(scene.cube.dtype))}
 
 
 def values(scene: Scene, entries: FilledEntries) -> Lazy:

@@ -19,7 +19,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube
 from hydiff.errors import BadValue
-from hydiff.gaps.rule import float_for
+from hydiff.gaps.stored import float_for
 from hydiff.io import envi_header
 from hydiff.io.blocks import Block
 from hydiff.io.envi_header import CODES

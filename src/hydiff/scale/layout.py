@@ -12,7 +12,7 @@ import numpy as np
 from hydiff.auto.candidates import has_prior
 from hydiff.cube import Bools, Cube, Floats
 from hydiff.errors import BadValue, has_torch
-from hydiff.gaps import rule
+from hydiff.gaps import rule, stored
 from hydiff.gaps.reach import Reach, reach_of
 from hydiff.io import envi, npz
 from hydiff.io.parsing import machine_memory
@@ -108,7 +108,7 @@ def lay_out(
     """
     rule.check_numbers(cube)
     scanned = scan(cube, mask, request, work)
-    cube = rule.with_nodata(cube, request.nodata, scanned.notes)
+    cube = stored.with_nodata(cube, request.nodata, scanned.notes)
     target, width, left = aims(cube, scanned.observed, scanned.withheld, request, work)
     cuts, planned = _planned(cube, request, width, limits)
     most_processes = at_once(request, cube.bands, planned, limits.memory)

@@ -32,7 +32,7 @@ from hydiff.auto.apply import NO_BARS
 from hydiff.auto.intervals import promises, warning
 from hydiff.cube import Floats, Lazy
 from hydiff.flags import FLAGS, FROM_BANDS, FROM_SPACE
-from hydiff.gaps import reach, rule
+from hydiff.gaps import reach, stored
 from hydiff.io import provenance, sample_files, uncertainty
 from hydiff.learn.checkpoint import fingerprint
 from hydiff.mark import Mark, of_fill
@@ -206,7 +206,7 @@ def _written(plan: FilePlan, tiled: Tiled, times: provenance.Times, began: float
         "beyond_observed": beyond | {"clip": request.clip},
         "notes": [
             *_notes(decided, outlines, changed, tiled.entries.by_flag, scene),
-            *rule.undeclared_note(cube, request.nodata, left),
+            *stored.undeclared_note(cube, request.nodata, left),
             *reach.notes(beyond, request.clip),
             *notes,
             *uncertainty.notes(tiled.uncertainty, tiled.bars),

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import ndimage
 
 from hydiff.cube import Array, Bools, Cube, Floats, Lazy
-from hydiff.gaps import rule
+from hydiff.gaps import stored
 from hydiff.scale.bits import reserve
 from hydiff.scale.tiles import Box
 from hydiff.uncertainty import error_model
@@ -39,7 +39,7 @@ def cubes(tiled: Tiled, filled: Cube, count: int, seed: int) -> Iterator[Cube]:
         values, where = filled.values[block], tiled.filled.get(*block)
         error = np.memmap(path, np.float32, "r", shape=filled.shape)[block]
         plain = Cube(values, nodata=filled.nodata)
-        return rule.into_dtype(plain, values + error, where, scene.request.nodata)[0]
+        return stored.into_dtype(plain, values + error, where, scene.request.nodata)[0]
 
     for path in paths:
         chunks = getattr(filled.values, "chunks", None)

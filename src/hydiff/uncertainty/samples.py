@@ -15,7 +15,7 @@ import numpy as np
 
 from hydiff.cube import Array, Bools, Cube, Floats, Ints
 from hydiff.errors import BadValue
-from hydiff.gaps.rule import into_dtype
+from hydiff.gaps.stored import into_dtype
 from hydiff.io.uncertainty import in_common
 from hydiff.maths.gaussian import patterns
 from hydiff.option_types import check_seed
