@@ -21,11 +21,13 @@ from hydiff.auto import (
     trials,
     usual,
 )
+from hydiff.auto.planning import plan_trials
 from hydiff.cube import Cube
 from hydiff.errors import BadValue, CubeFormatError
 from hydiff.gaps.mask import columns_needed, make_mask, thickness
 from hydiff.io import provenance
 from hydiff.learn import prior_weights
+from hydiff.maths.noise import is_estimable
 from hydiff.maths.variogram import REACHES
 from hydiff.methods import estimate as estimation
 from hydiff.methods.estimate import Job, estimate, estimate_at, estimate_each
@@ -700,3 +702,18 @@ def test_noise_hides_the_shape_of_errors_and_leaves_their_size(rng):
         widths = size * errors.widening * np.array(errors.intervals)
         inside = (np.abs(error) <= widths[:, None]).mean(axis=1)
         np.testing.assert_allclose(inside, (0.5, 0.8, 0.95), atol=0.12)
+
+
+def test_folds_that_leave_too_little_to_estimate_noise_from_are_not_tried(rng):
+    """They made `auto` refuse cubes whose noise can be estimated."""
+    observed = np.ones((16, 16), bool)
+    observed[1::2, 8:] = False
+    observed[3::3, :8] = False
+    cube = rng.standard_normal((6, 16, 16)).cumsum(1).cumsum(2) + rng.normal(0, 0.1, (6, 16, 16))
+    result = hydiff.fill(cube, observed, sigma_y="auto", no_prior=True, axis="bands first")
+    assert not np.isnan(result.values).any()
+    seen = np.broadcast_to(observed, cube.shape)
+    window, budget = auto.TrialWindow(Cube(cube), seen, ~seen), auto.BUDGETS["fast"]
+    given, estimated = (plan_trials([window], s, budget, 0).hidden for s in (0.1, "auto"))
+    assert len(estimated) < len(given)
+    assert all(is_estimable(cube, seen & ~hide) for _, hide in estimated)

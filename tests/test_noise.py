@@ -282,3 +282,12 @@ def test_the_note_is_that_of_the_whole_cube_and_of_tiles(tmp_path):
         tmp_path / "in.bsq", sigma_y=[*(0.0,) * 30, *(50.0,) * 10], method="smooth"
     )
     assert [note for note in result.notes if "but the values show" in note], "only what is given"
+
+
+def test_noise_is_estimable_where_the_estimate_is_finite(rng):
+    values = rng.standard_normal((5, 12, 12))
+    for share in (0.2, 0.5, 0.8, 0.95):
+        observed = rng.random(values.shape) < share
+        found = noise.estimate(np.where(observed, values, 0.0), observed)
+        expected = np.isfinite(np.median(found.error))
+        assert noise.is_estimable(np.where(observed, values, 0.0), observed) == expected

@@ -12,6 +12,7 @@ from hydiff.auto.candidates import SPECTRAL, SPECTRAL_FOLDS, Budget, Candidate
 from hydiff.auto.classes import usable
 from hydiff.auto.folds import TrialWindow, folds_of
 from hydiff.cube import Bools
+from hydiff.maths.noise import is_estimable
 from hydiff.maths.noise_level import Sigma
 from hydiff.methods import METHODS
 
@@ -46,6 +47,8 @@ def plan_trials(
         for n, w in enumerate(windows)
         if w.target.any()
     }
+    if isinstance(sigma_y, str) and sigma_y == "auto":
+        folds = {n: [m for m in each if _shows_noise(windows[n], m)] for n, each in folds.items()}
     hidden = [
         (n, masks[i]) for i in range(per_window) for n, masks in folds.items() if i < len(masks)
     ]
@@ -81,6 +84,13 @@ def plan_for_some(
         if len(plan.hidden) > 1:
             return plan
     return plan_trials(windows, sigma_y, without_networks, seed)
+
+
+def _shows_noise(window: TrialWindow, hide: Bools) -> bool:
+    """Whether the noise can be estimated from what a fold leaves of a window."""
+    bands = usable(window.cube, window.observed)
+    left = (window.observed & ~hide)[bands]
+    return is_estimable(np.where(left, np.asarray(window.cube.values)[bands], 0.0), left)
 
 
 def gaps(observed: Bools) -> int:

@@ -162,3 +162,14 @@ def white_std(values: Floats, observed: Bools) -> Floats:
             off = np.hypot(2 * fine * error, 2 * std * coarse_error * np.sqrt(len(apart)))
             lost[band] = fine**2 - std**2 - off
     return np.sqrt(np.maximum(lost, 0.0) * 4 / 3)
+
+
+def is_estimable(values: Floats, observed: Bools) -> bool:
+    """Whether `estimate` finds the noise of most bands.
+
+    3 × 3 measured pixels in most bands are enough, but not always needed.
+    """
+    with_neighbours = [_differences(o[None].astype(float), o).size > 0 for o in observed]
+    if 2 * sum(with_neighbours) > len(observed):
+        return True
+    return bool(np.isfinite(np.median(estimate(values, observed).error)))
