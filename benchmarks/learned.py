@@ -133,10 +133,7 @@ def _find(name):
 
 def truth_of(cell):
     """(bands, rows, cols) on the cell's scale."""
-    path = next(
-        p for p in (DATA / f"{cell.scene}.npz", DATA / "dev" / f"{cell.scene}.npz") if p.exists()
-    )
-    cube = np.load(path)["cube"].transpose(2, 0, 1).astype(float)
+    cube = np.load(_find(f"{cell.scene}.npz"))["cube"].transpose(2, 0, 1).astype(float)
     if cell.scale == "stored":
         return cube
     ends = [0.01, 99.9] if cell.scale == "percentile" else [0, 100]
@@ -146,10 +143,7 @@ def truth_of(cell):
 
 def observed_of(cell, shape):
     if cell.mask == "third_mask":
-        path = next(
-            p for p in (DATA / "third_mask.mat", DATA / "native" / "third_mask.mat") if p.exists()
-        )
-        return scipy.io.loadmat(path)["msk"][0, 0].astype(bool)
+        return scipy.io.loadmat(_find("third_mask.mat"))["msk"][0, 0].astype(bool)
     if cell.mask.startswith("published"):
         return make_mask(cell.mask, shape, None, np.random.default_rng(0))
     return np.load(DATA / "masks.npz")[cell.mask]

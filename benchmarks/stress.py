@@ -1,6 +1,6 @@
 """The default fill on scenes that nobody tuned it on: gains, losses, and how well it foresees them.
 
-    python benchmarks/stress.py [--cells 360] [--first 0]      continues an interrupted run
+    python benchmarks/stress.py [--cells 480] [--first 0]      continues an interrupted run
 
 Budget `normal` on a CPU, which may use all cores; one row of benchmarks/results/stress.csv per
 cell, which is a scene with one mask, drawn from its number (`stress_scenes.py`): a fifth of the
@@ -11,7 +11,6 @@ The figures of a cell that `auto` refuses are empty.
 """
 
 import argparse
-import csv
 import time
 import zlib
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 import hydiff
 from hydiff.auto import RULES
+from hydiff.bench import records
 from hydiff.errors import BadValue
 from hydiff.gaps import mask as masks
 from stress_scenes import BY_BAND, SHARED, observed_of, scene_of
@@ -149,29 +149,15 @@ def shown(value):
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
 
 
-def done():
-    """The numbers of the cells that have a row."""
-    if not RESULTS.exists():
-        return set()
-    with RESULTS.open(newline="") as file:
-        return {int(row["cell"]) for row in csv.DictReader(file)}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cells", type=int, default=360)
+    parser.add_argument("--cells", type=int, default=480)
     parser.add_argument("--first", type=int, default=0)
     chosen = parser.parse_args()
-    before = done()
-    with RESULTS.open("a", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if not before:
-            table.writeheader()
-        for number in range(chosen.first, chosen.first + chosen.cells):
-            if number in before:
-                continue
-            table.writerow(row_of(number))
-            file.flush()
+    done = {int(row["cell"]) for row in records.read(RESULTS)}
+    for number in range(chosen.first, chosen.first + chosen.cells):
+        if number not in done:
+            records.append(RESULTS, row_of(number), FIELDS)
 
 
 if __name__ == "__main__":

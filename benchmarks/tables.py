@@ -17,7 +17,7 @@ import numpy as np
 import beside_paper
 import left
 import reference_tables
-from hydiff.bench import SUITES, statistics
+from hydiff.bench import SUITES, records, statistics
 from hydiff.bench.cell_rows import settings_hash
 from hydiff.bench.scenes import unit_of
 from hydiff.bench.tables import cell_of
@@ -28,6 +28,7 @@ TO_COME = (  # sources that may be missing
     "benchmarks/results/offline_curve.csv",
     "benchmarks/results/prior_ablation.csv",
 )
+BEST = ROOT / "benchmarks/results/bench/best.csv"
 FOLDER = ROOT / "docs" / "tables"  # generated pages, one for each table
 GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 COLUMNS = GROUPS.pop("columns")  # what the columns of the benchmark mean
@@ -375,8 +376,7 @@ def front(rows):
 
     rows: of `auto` on a CPU, with the prior and without; the others are of the table `best`.
     """
-    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        others = list(csv.DictReader(file))
+    others = records.read(BEST)
     own = ("auto", ALONE)
     methods, plain = (*own, "smooth", "hydiff-ei"), ("harmonic", "biharmonic")
     lines = []
@@ -626,8 +626,7 @@ def kept_promises(rows):
 def kept_promises_on_cpu(rows):
     """As `kept_promises`, of rows of `auto` on a CPU beside the single methods of `best` that have
     been run on the same cells."""
-    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        single = [r for r in csv.DictReader(file) if r["method"] != "auto"]
+    single = [r for r in records.read(BEST) if r["method"] != "auto"]
     own = [r for r in rows if "no_prior" not in r["settings"]]
     for text in kept_promises([*own, *single]):
         if "not run" not in text:
@@ -921,8 +920,7 @@ EVERY_SCENE = sum(KINDS.values(), ())
 
 def gains_of_auto(rows):
     """Each budget and noise, and what `auto` gains over `smooth` there by scene and mask."""
-    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        plain = select(list(csv.DictReader(file)), method="smooth")
+    plain = select(records.read(BEST), method="smooth")
     smooth = {(r["scene"], r["mask"], r["sigma_y"]): r for r in plain}
     levels = dict.fromkeys(r["sigma_y"] for r in rows)
     for budget, sigma in product(("normal", "fast", "best"), levels):
@@ -941,8 +939,7 @@ def gains_of_auto(rows):
 
 def both_devices(rows):
     """Devices, budgets and noise down: what `auto` gains over `smooth` on all scenes."""
-    with (ROOT / "benchmarks/results/bench/best.csv").open(newline="") as file:
-        on_gpu = _by_h200(list(csv.DictReader(file)))
+    on_gpu = _by_h200(records.read(BEST))
     yield from head("device", "budget", "noise σ_y", *GAINS)
     for device, own in (("CPU", rows), ("H200", on_gpu)):
         for budget, sigma, gains in sorted(gains_of_auto(own), key=lambda g: g[1]):

@@ -127,6 +127,26 @@ def test_no_note_where_nothing_is_left() -> None:
     assert not any("again" in note for note in result.notes)
 
 
+@pytest.mark.parametrize("suffix", [".img", ".tif", ".npz", ".mat", ".zarr"])
+def test_nan_is_missing_anyway_and_declares_nothing(suffix: str, tmp_path: Path) -> None:
+    """Strict JSON, as in a Zarr store, has no NaN."""
+    source, output = tmp_path / f"x{suffix}", tmp_path / f"y{suffix}"
+    io.write(Cube(damaged(np.nan)), source)
+    stated = io.read(source).nodata
+    hydiff.fill(source, method="harmonic", nodata=np.nan, outside="keep").save(output)
+    np.testing.assert_array_equal(left_in(output), edge())
+    assert io.read(output).nodata is stated is None
+    if suffix == ".zarr":
+        assert "missing_value" not in (output / "cube" / "zarr.json").read_text()
+
+
+def test_a_sensor_that_the_header_names_in_other_letters_is_not_named_again(tmp_path: Path) -> None:
+    source = products.envi(tmp_path / "x.img", damaged(0, "i2"), **{"sensor type": "HYPERION"})
+    hydiff.fill(source, method="harmonic", outside="keep").save(tmp_path / "y.img")
+    assert "sensor type = HYPERION\n" in (tmp_path / "y.img.hdr").read_text()
+    np.testing.assert_array_equal(left_in(tmp_path / "y.img"), edge())
+
+
 @pytest.mark.parametrize("stated", ["", "sensor type = Unknown\n"])
 @pytest.mark.parametrize(
     ("name", "value"),

@@ -25,8 +25,12 @@ from conftest import DATA
 from hydiff import io
 from hydiff.cli import app
 from hydiff.cube import Cube
+from hydiff.errors import OutputError
 from hydiff.gaps.describe import facts
 from hydiff.io import conventions, geotiff, provenance
+from hydiff.request import Request
+from hydiff.scale import execute
+from hydiff.scale.layout import limits
 
 NATIVE = DATA / "native"
 EMIT_REAL = [
@@ -350,6 +354,20 @@ def test_enmap_metadata(tmp_path: Path) -> None:
     assert made.is_dir() and np.array_equal(np.asarray(io.read(made).values), values)
     with rasterio.open(next(made.glob("*SPECTRAL_IMAGE.TIF"))) as dataset:
         assert np.array_equal(dataset.read(), values)
+
+
+@pytest.mark.parametrize("tile", [None, 8])
+@pytest.mark.parametrize("kind", ["enmap", "zarr"])
+def test_an_output_within_the_input_is_refused(kind: str, tile: int | None, tmp_path: Path) -> None:
+    """The fill itself would change its input, and be refused for that at its end."""
+    missing = np.zeros((12, 14), bool)
+    missing[4:6, 5:8] = True
+    source = make(kind, tmp_path, products.scene(6, 12, 14), missing)
+    before = sorted(source.rglob("*"))
+    order = Request(method="linear")
+    with pytest.raises(OutputError, match=r"x\.tif lies inside the input .* beside it"):
+        execute.fill_file(source, source / "x.tif", order, limits(None, tile))
+    assert sorted(source.rglob("*")) == before
 
 
 def test_a_packed_enmap_product_holds_no_clock_time(tmp_path: Path) -> None:

@@ -476,7 +476,8 @@ def as_mask(mask: Any, cube: Cube, name: str = "mask") -> Any:
         return np.transpose(mask, order) if own else mask
     if not set(dims[1:]) <= set(mask.dims) <= set(dims):
         raise ShapeMismatch(
-            f"{name} with dimensions {mask.dims}, expected {like.dims} or those of rows and columns"
+            f"{name} with dimensions {mask.dims}, expected {like.dims} or those of rows and "
+            "columns; rename them, or give its values alone"
         )
     check_same_place(like, mask, name)
     return mask.transpose(*[d for d in dims if d in mask.dims]).values

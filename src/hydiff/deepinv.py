@@ -43,10 +43,8 @@ class FillReconstructor(Reconstructor):  # type: ignore[misc]  # deepinv has no 
         for cube, mask, sigma, out in zip(y.detach(), observed, noise, x_hat, strict=True):
             values = cube.float() if cube.dtype == torch.bfloat16 else cube  # not a NumPy dtype
             options = {"method": self.method, **sigma, **self.options}
-            named = Cube(
-                values.cpu().numpy()
-            )  # its bands are first, whatever its lengths look like
-            result = api.fill(named, mask.cpu().numpy(), **options)
+            ordered = Cube(values.cpu().numpy())  # bands first, whatever its lengths look like
+            result = api.fill(ordered, mask.cpu().numpy(), **options)
             out.copy_(torch.as_tensor(result.values))
         return x_hat
 

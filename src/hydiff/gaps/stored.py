@@ -83,10 +83,10 @@ def with_nodata(cube: Cube, nodata: Nodata, spared: Sequence[str]) -> Cube:
     stays missing.
 
     This needs a cube that declares nothing itself, and one value that is missing wherever it
-    occurs.  spared: the notes of `spared_note`.
+    occurs; NaN always is, undeclared.  spared: the notes of `spared_note`.
     """
     silent = cube.nodata is None and cube.valid is None and cube.missing_rule is None
-    if not silent or spared or len(listed(nodata)) != 1:
+    if not silent or spared or len(listed(nodata)) != 1 or np.isnan(listed(nodata)[0]):
         return cube
     return replace(cube, nodata=listed(nodata)[0])
 

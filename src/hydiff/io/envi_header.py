@@ -266,7 +266,7 @@ def declare(path: Path, cube: Cube) -> None:
     if cube.nodata is not None and "data ignore value" not in stated:
         lines.append(f"data ignore value = {number(cube.nodata)}")
     sensor = None if cube.missing_rule is None else cube.attrs.get(SENSOR)
-    if sensor not in (None, stated.get(SENSOR)):
+    if sensor is not None and sensor.lower() != str(stated.get(SENSOR, "")).lower():
         text = SENSOR_LINE.sub(b"", text)
         lines.append(f"{SENSOR} = {sensor}")
     if lines:

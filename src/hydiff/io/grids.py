@@ -75,7 +75,7 @@ def moved(
 
 
 def _apart(path: Path, why: str) -> ShapeMismatch:
-    """Return the error for a mask that is not on the grid of the cube."""
+    """Return the error for a file that is not on the grid of the cube."""
     return ShapeMismatch(
         f"{path} does not lie on the grid of the cube: {why}; warp it to that grid (gdalwarp), or "
         "give it as .npz or .npy, which is taken pixel by pixel"

@@ -170,6 +170,7 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
     kind = io.format_for(cube, name)
     if kind == "enmap":
         enmap.check_unpacked(cube, plan.limits.memory)
+    _refuse_inside(plan.source, plan.output)
     io.staging.refuse_targets(plan.source, places, overwrite, plan.input)
     companions = provenance.beside(plan.output)
     for path in companions:
@@ -186,6 +187,15 @@ def _check_output(plan: FilePlan, name: Path, places: list[Path]) -> None:
         raise BadValue(
             f"{name} would be a product ({kind}), which is only written as a copy of another one; "
             f"name it {name.stem}.tif, .img or .zarr"
+        )
+
+
+def _refuse_inside(source: Path, output: Path) -> None:
+    """Refuse an output in the folder of a product or a store, which it would change."""
+    if source.is_dir() and source.resolve() in output.resolve().parents:
+        raise OutputError(
+            f"{output} lies inside the input {source}, which counts as one file and stays as it "
+            f"is; name an output beside it, such as {source.parent / output.name}"
         )
 
 
